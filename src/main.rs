@@ -1,0 +1,3 @@
+//! The composition root.
+
+fn main() {}
