@@ -1,1 +1,32 @@
-//! xmtp-store
+//! Durable state of the XMTP backend, in PostgreSQL 17 or later.
+//!
+//! Records and typed errors go in and out; no wire message and no transport status does (ARC-010).
+//!
+//! - [`Primary`] is the one writable database: migrations, the [publish transaction](publish), `Query`
+//!   (which reads its caller's own writes), identity history, and the [allocation boundary](boundary).
+//! - [`Reads`] answers what may lag (OPS-009): newest envelopes, and the heads and ranges that streams
+//!   catch up from. It may be the primary or one physical replica.
+//! - [`Tail`] is the dedicated connection on which an instance follows new rows (ARC-070).
+//!
+//! Every sequence id here is a [`SequenceId`](xmtp_protocol::SequenceId): positive for a stored row,
+//! zero for "none yet".
+
+pub mod boundary;
+mod catch_up;
+mod connection;
+mod error;
+mod migrate;
+mod newest;
+pub mod publish;
+mod query;
+mod record;
+mod tail;
+
+pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
+pub use connection::{Primary, Reads, Settings};
+pub use error::{ErrorKind, StoreError};
+pub use migrate::{MIGRATOR, StartupCheckError};
+pub use newest::NewestEnvelope;
+pub use query::{Page, TopicPosition};
+pub use record::{EnvelopeKey, Metadata, NewEnvelope, StoredEnvelope};
+pub use tail::{GapRange, Tail, TailPage, TailRow};

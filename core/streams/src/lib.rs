@@ -1,1 +1,122 @@
-//! xmtp-streams
+//! Live delivery: a stream hands out every visible row of its topics, in order, once, or it ends with
+//! the reason why not.
+//!
+//! One [`tailer`] an instance reads new rows from the read database and hands them to the [`registry`],
+//! which knows the streams interested in each topic. Each stream has one owner task, its [`session`],
+//! which alone decides what goes into the stream's bounded [`output`]. History comes from range reads
+//! that take turns; a topic that has caught up switches to the tailer's rows.
+//!
+//! What a stream owes is decided by one rule: each registration has a floor, raised when a row is
+//! admitted to the output, and every path drops rows at or below it (ARC-075).
+//!
+//! This crate knows the store and not the transport: [`ClientFrame`]s come in, [`Frame`]s and one
+//! [`End`] go out.
+
+mod boundary;
+mod end;
+mod frame;
+mod gaps;
+mod metrics;
+mod output;
+mod registry;
+mod session;
+mod settings;
+mod tailer;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use futures::Stream;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use xmtp_store::{Primary, Reads, StoreError};
+
+pub use end::End;
+pub use frame::{ClientFrame, Frame, Interest, Target, Update};
+pub use output::OutputStream;
+pub use settings::{Limits, Rate, Settings};
+
+use registry::Registry;
+use session::Session;
+
+/// The streams of one instance. Cheap to clone.
+#[derive(Clone)]
+pub struct Streams {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+/// What every session uses.
+struct Shared {
+    registry: Registry,
+    reads: Reads,
+    settings: Settings,
+    /// Bounds how many catch-up reads occupy the pool at once.
+    fetch_permits: Arc<Semaphore>,
+}
+
+impl Streams {
+    /// Starts the boundary task and the tailer, and returns once streams can be admitted (ARC-041).
+    /// Everything stops when `shutdown` is cancelled: streams end with [`End::Shutdown`].
+    ///
+    /// # Errors
+    /// [`StoreError`] when the databases cannot be read at start. Later failures restart recovery.
+    pub async fn start(
+        primary: Primary,
+        reads: Reads,
+        settings: Settings,
+        shutdown: CancellationToken,
+    ) -> Result<Self, StoreError> {
+        let fetch_permits = usize::try_from(settings.fetch_permits.get()).unwrap_or(usize::MAX);
+        let tasks = TaskTracker::new();
+        let shared = Arc::new(Shared {
+            registry: Registry::new(),
+            reads,
+            fetch_permits: Arc::new(Semaphore::new(fetch_permits.min(Semaphore::MAX_PERMITS))),
+            settings,
+        });
+        let (boundary, maintenance) =
+            boundary::Boundary::new(primary, shared.settings.max_barrier_wait, shared.settings.poll_interval);
+        let recovery = tailer::Recovery::new(Arc::clone(&shared), boundary);
+        let first = recovery.bootstrap().await?;
+        tasks.spawn(maintenance.run(shutdown.clone()));
+        tasks.spawn(recovery.run(first, shutdown));
+        Ok(Self { shared, tasks })
+    }
+
+    /// Opens a bidirectional stream. `inbound` ends when the client half-closes.
+    ///
+    /// # Errors
+    /// [`End::Tailer`] while recovery runs (OPS-006), [`End::Shutdown`] afterwards.
+    pub fn subscribe(
+        &self,
+        inbound: impl Stream<Item = Result<ClientFrame, End>> + Send + 'static,
+    ) -> Result<OutputStream, End> {
+        let (session, output) = Session::open(Arc::clone(&self.shared), session::Kind::Bidirectional)?;
+        self.tasks.spawn(session.run_bidirectional(Box::pin(inbound)));
+        Ok(output)
+    }
+
+    /// Opens a static stream over `topics`, which is checked first (API-260).
+    ///
+    /// # Errors
+    /// [`End::Invalid`] for a bad request, [`End::Tailer`] while recovery runs, [`End::Shutdown`].
+    pub fn subscribe_static(&self, topics: &[Interest]) -> Result<OutputStream, End> {
+        let positions = session::update::check_static(topics, &self.shared.settings.limits)?;
+        let (session, output) = Session::open(Arc::clone(&self.shared), session::Kind::Static)?;
+        self.tasks.spawn(session.run_static(positions));
+        Ok(output)
+    }
+
+    /// Waits until every stream and both tasks have ended; only after the shutdown token was cancelled.
+    pub async fn stopped(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// How many catch-up reads may run at once beside other requests: half the pool, at least one.
+pub fn fetch_permits(max_connections: u32) -> NonZeroU32 {
+    NonZeroU32::new(max_connections / 2).unwrap_or(NonZeroU32::MIN)
+}

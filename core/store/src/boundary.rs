@@ -1,0 +1,100 @@
+//! The closed allocation boundary (spec 002, section 3).
+//!
+//! A missing sequence id proves nothing: its transaction may still commit. What proves that it never
+//! will is the barrier: every publisher holds it shared from before its allocation to its end, so that
+//! whoever holds it exclusively knows that everything allocated so far is settled.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, PgConnection};
+use tokio::time::Instant;
+use xmtp_protocol::SequenceId;
+
+use crate::connection::Lease;
+use crate::publish::GlobalLock;
+use crate::record::sequence_id;
+use crate::{ErrorKind, Primary, StoreError};
+
+/// How long the barrier may be queued for at a time. A queued exclusive request makes every later
+/// publisher wait behind it, so it queues in slices and lets publishers pass between them.
+const QUEUE_SLICE: Duration = Duration::from_millis(20);
+
+/// Pause after the first slice; it doubles from slice to slice.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Outcome of an attempt to advance the boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// The boundary now stands here.
+    Closed(SequenceId),
+    /// Publishers held the barrier for the whole time given; nothing changed (ARC-040).
+    LockTimeout,
+}
+
+impl Primary {
+    /// Advances the boundary to the greatest allocated sequence id (ARC-039), waiting at most about
+    /// `max_wait` for the barrier.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing changed, or everything did.
+    pub async fn advance_boundary(&self, max_wait: Duration) -> Result<Advance, StoreError> {
+        let deadline = Instant::now() + max_wait;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.try_advance().await {
+                Err(error) if error.kind() == ErrorKind::LockTimeout => {
+                    if Instant::now() + pause >= deadline {
+                        return Ok(Advance::LockTimeout);
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                Err(error) => return Err(error),
+                Ok(closed) => return Ok(Advance::Closed(closed)),
+            }
+        }
+    }
+
+    async fn try_advance(&self) -> Result<SequenceId, StoreError> {
+        let mut lease = Lease::acquire(&self.pool).await?;
+        let (class, id) = GlobalLock::AllocationBarrier.key();
+        let slice = QUEUE_SLICE.as_millis();
+        let begin = format!(
+            "BEGIN; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
+        );
+        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *lease).await;
+        if let Err(error) = begun.map_err(StoreError::from) {
+            if error.kind() == ErrorKind::LockTimeout {
+                // An ordinary outcome: keep the connection.
+                sqlx::raw_sql("ROLLBACK").execute(&mut *lease).await?;
+                lease.release();
+            }
+            return Err(error);
+        }
+        let closed = close(&mut lease).await?;
+        sqlx::raw_sql("COMMIT").execute(&mut *lease).await?;
+        lease.release();
+        Ok(closed)
+    }
+}
+
+/// Moves the boundary up to the sequence, in a statement begun after the barrier was granted.
+async fn close(connection: &mut PgConnection) -> Result<SequenceId, StoreError> {
+    let row = sqlx::query!(
+        r#"UPDATE allocation_boundary
+           SET closed_sequence_id = greatest(
+               closed_sequence_id,
+               (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM envelope_sequence)
+           )
+           RETURNING closed_sequence_id,
+                     (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM envelope_sequence)
+                     AS "allocated!""#
+    )
+    .fetch_one(connection)
+    .await?;
+    // API-291: the boundary never goes back, so a sequence behind it has been rewound (S38).
+    if row.allocated < row.closed_sequence_id {
+        return Err(StoreError::invariant("sequence is behind the closed boundary"));
+    }
+    sequence_id(row.closed_sequence_id)
+}

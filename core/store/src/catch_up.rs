@@ -1,0 +1,141 @@
+//! What streams read while they catch up: topic heads, and bounded ranges of rows.
+
+use sqlx::PgConnection;
+use xmtp_protocol::{SequenceId, Topic};
+
+use crate::record::{MetadataRow, sequence_id};
+use crate::{Reads, StoredEnvelope, StoreError};
+
+/// The rows that a topic still owes: above `after`, up to and including `through`.
+#[derive(Clone, Copy)]
+pub struct CatchUpRange {
+    /// The topic.
+    pub topic: Topic,
+    /// Exclusive lower bound.
+    pub after: SequenceId,
+    /// Inclusive upper bound.
+    pub through: SequenceId,
+}
+
+/// A row of a [`CatchUpPage`].
+pub struct CatchUpRow {
+    /// Position of its range in the request.
+    pub range: usize,
+    /// The row.
+    pub envelope: StoredEnvelope,
+}
+
+/// Rows of one fetch turn, by range and then by sequence id: of each range a prefix.
+pub struct CatchUpPage {
+    /// The rows.
+    pub rows: Vec<CatchUpRow>,
+    /// Whether the byte bound left rows behind. Ranges after the last row then were not reached.
+    pub cut: bool,
+}
+
+impl Reads {
+    /// Reads the watermark of each of `topics`, in their order; zero for a topic without rows
+    /// (ARC-076).
+    ///
+    /// # Errors
+    /// [`StoreError`] of any kind.
+    pub async fn heads(&self, topics: &[Topic]) -> Result<Vec<SequenceId>, StoreError> {
+        heads(&mut *self.pool.acquire().await?, topics).await
+    }
+
+    /// Reads at most `rows_per_range` rows of each range and about `max_bytes` of payload and
+    /// `row_overhead` in all, in one snapshot: ids and sizes first, payloads of the chosen rows after
+    /// (ARC-086, ARC-087). The first row always fits.
+    ///
+    /// # Errors
+    /// [`StoreError`] of any kind.
+    pub async fn catch_up(
+        &self,
+        ranges: &[CatchUpRange],
+        rows_per_range: i64,
+        max_bytes: i64,
+        row_overhead: i64,
+    ) -> Result<CatchUpPage, StoreError> {
+        let topics: Vec<&[u8]> = ranges.iter().map(|range| range.topic.as_bytes()).collect();
+        let after: Vec<i64> = ranges.iter().map(|range| range.after.into()).collect();
+        let through: Vec<i64> = ranges.iter().map(|range| range.through.into()).collect();
+        let rows = sqlx::query!(
+            r#"WITH candidate AS MATERIALIZED (
+                   SELECT wanted.position, row.sequence_id,
+                          sum(row.bytes) OVER (ORDER BY wanted.position, row.sequence_id) AS bytes,
+                          row_number() OVER (ORDER BY wanted.position, row.sequence_id) AS number
+                   FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) WITH ORDINALITY
+                        AS wanted (topic, after, through, position)
+                   CROSS JOIN LATERAL (
+                       SELECT sequence_id, octet_length(payload)::bigint + $6::bigint AS bytes FROM envelopes
+                       WHERE topic = wanted.topic
+                         AND sequence_id > wanted.after AND sequence_id <= wanted.through
+                       ORDER BY sequence_id LIMIT $4::bigint
+                   ) AS row
+               )
+               SELECT candidate.position AS "position!", (SELECT count(*) FROM candidate) AS "candidates!",
+                      stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
+                      stored.message_hash AS "message_hash!", stored.server_ns AS "server_ns!",
+                      stored.expiry_ns, stored.is_commit_or_proposal AS "is_commit_or_proposal!",
+                      stored.payload AS "payload!"
+               FROM candidate
+               CROSS JOIN LATERAL (
+                   SELECT * FROM envelopes WHERE sequence_id = candidate.sequence_id
+               ) AS stored
+               WHERE candidate.bytes <= $5::bigint OR candidate.number = 1
+               ORDER BY candidate.position, candidate.sequence_id"#,
+            &topics as &[&[u8]],
+            &after,
+            &through,
+            rows_per_range,
+            max_bytes,
+            row_overhead,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let cut = rows.first().is_some_and(|row| row.candidates > count(rows.len()));
+        let rows = rows
+            .into_iter()
+            .map(|row| {
+                let metadata = MetadataRow {
+                    sequence_id: row.sequence_id,
+                    topic: row.topic,
+                    message_hash: row.message_hash,
+                    server_ns: row.server_ns,
+                    expiry_ns: row.expiry_ns,
+                    is_commit_or_proposal: row.is_commit_or_proposal,
+                };
+                let range = usize::try_from(row.position - 1)
+                    .map_err(|_| StoreError::invariant("row belongs to no range"))?;
+                let envelope =
+                    StoredEnvelope { metadata: metadata.try_into()?, payload: row.payload.into() };
+                Ok(CatchUpRow { range, envelope })
+            })
+            .collect::<Result<_, StoreError>>()?;
+        Ok(CatchUpPage { rows, cut })
+    }
+}
+
+/// A length as PostgreSQL counts.
+pub(crate) fn count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+pub(crate) async fn heads(
+    connection: &mut PgConnection,
+    topics: &[Topic],
+) -> Result<Vec<SequenceId>, StoreError> {
+    let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
+    sqlx::query_scalar!(
+        r#"SELECT coalesce((SELECT last_sequence_id FROM topic_watermark WHERE topic = wanted.topic), 0)
+                  AS "head!"
+           FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (topic, position)
+           ORDER BY wanted.position"#,
+        &topics as &[&[u8]],
+    )
+    .fetch_all(connection)
+    .await?
+    .into_iter()
+    .map(sequence_id)
+    .collect()
+}

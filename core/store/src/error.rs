@@ -1,0 +1,132 @@
+//! What can go wrong in storage, sorted by what the caller may do about it.
+
+use std::borrow::Cow;
+
+/// How a failed database operation looks to a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// A statement, transaction or lifetime bound ran out. The outcome of a write is unknown.
+    Timeout,
+    /// A lock was not granted in the time given for it; nothing else failed.
+    LockTimeout,
+    /// No usable connection: pool exhausted, server gone, or no longer writable.
+    Connection,
+    /// Stored data, or the guard that protects it, is not as it must be (ARC-034, ARC-050).
+    Invariant,
+    /// Anything else, the server's own resource limits included.
+    Other,
+}
+
+/// A failed storage operation.
+///
+/// `Display` and `Debug` show fixed words and the SQLSTATE only: a driver's message may quote row
+/// values.
+#[derive(thiserror::Error)]
+#[error("{}", self.describe())]
+pub struct StoreError {
+    kind: ErrorKind,
+    reason: Reason,
+}
+
+enum Reason {
+    /// The server's SQLSTATE.
+    Sqlstate(String),
+    /// A failure of the driver or the network.
+    Driver(&'static str),
+    /// A broken invariant that this crate found itself.
+    Broken(&'static str),
+    /// A bound that this crate enforces itself.
+    Bound(&'static str),
+}
+
+impl StoreError {
+    /// A broken invariant; `what` is a fixed phrase.
+    pub(crate) const fn invariant(what: &'static str) -> Self {
+        Self { kind: ErrorKind::Invariant, reason: Reason::Broken(what) }
+    }
+
+    /// A time bound of this crate; `what` is a fixed phrase.
+    pub(crate) const fn timeout(what: &'static str) -> Self {
+        Self { kind: ErrorKind::Timeout, reason: Reason::Bound(what) }
+    }
+
+    /// What the caller may do about it.
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    fn describe(&self) -> Cow<'static, str> {
+        match &self.reason {
+            Reason::Sqlstate(code) => Cow::Owned(format!("database error {code}")),
+            Reason::Driver(what) | Reason::Broken(what) | Reason::Bound(what) => Cow::Borrowed(what),
+        }
+    }
+}
+
+impl std::fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StoreError({:?}, {})", self.kind, self.describe())
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let driver = |kind, what| Self { kind, reason: Reason::Driver(what) };
+        match error {
+            sqlx::Error::Database(error) => {
+                let code = error.code().unwrap_or_default().into_owned();
+                Self { kind: kind_of_sqlstate(&code), reason: Reason::Sqlstate(code) }
+            }
+            sqlx::Error::PoolTimedOut => driver(ErrorKind::Connection, "no database connection in time"),
+            sqlx::Error::PoolClosed => driver(ErrorKind::Connection, "database pool is closed"),
+            sqlx::Error::Io(_) => driver(ErrorKind::Connection, "database connection lost"),
+            sqlx::Error::Tls(_) => driver(ErrorKind::Connection, "database TLS handshake failed"),
+            sqlx::Error::Protocol(_) => driver(ErrorKind::Connection, "database protocol error"),
+            sqlx::Error::Configuration(_) => driver(ErrorKind::Other, "database address cannot be used"),
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => {
+                driver(ErrorKind::Invariant, "stored value cannot be decoded")
+            }
+            _ => driver(ErrorKind::Other, "database operation failed"),
+        }
+    }
+}
+
+/// Sorts a SQLSTATE (PostgreSQL appendix A).
+fn kind_of_sqlstate(code: &str) -> ErrorKind {
+    match code {
+        // statement_timeout; transaction_timeout, which ends the connection
+        "57014" | "25P04" => ErrorKind::Timeout,
+        "55P03" => ErrorKind::LockTimeout,
+        // A demoted or read-only primary is one that we are no longer connected to.
+        "25006" => ErrorKind::Connection,
+        // admin shutdown, crash shutdown, starting up, database dropped, idle session timeouts
+        _ if code.starts_with("57P") || code.starts_with("08") || code == "25P03" => ErrorKind::Connection,
+        // constraint violations and values out of range
+        _ if code.starts_with("23") || code.starts_with("22") => ErrorKind::Invariant,
+        _ => ErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstates_are_sorted_by_what_a_caller_may_do() {
+        for (code, kind) in [
+            ("57014", ErrorKind::Timeout),
+            ("25P04", ErrorKind::Timeout),
+            ("55P03", ErrorKind::LockTimeout),
+            ("25006", ErrorKind::Connection),
+            ("57P01", ErrorKind::Connection),
+            ("08006", ErrorKind::Connection),
+            ("23505", ErrorKind::Invariant),
+            ("22003", ErrorKind::Invariant),
+            ("53200", ErrorKind::Other),
+            ("53300", ErrorKind::Other),
+            ("40P01", ErrorKind::Other),
+        ] {
+            assert_eq!(kind_of_sqlstate(code), kind, "{code}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `QueryNewest`: the head of each topic.
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use xmtp_protocol::Topic;
+
+use crate::connection::Lease;
+use crate::record::MetadataRow;
+use crate::{Metadata, Reads, StoreError};
+
+/// The newest row of a topic.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewestEnvelope {
+    /// Complete metadata.
+    pub metadata: Metadata,
+    /// Stored payload, where it was asked for.
+    pub payload: Option<Bytes>,
+}
+
+impl Reads {
+    /// Reads the metadata of the newest row of each of `topics` that has one, in no order (API-244,
+    /// ARC-063). No payload is loaded.
+    ///
+    /// # Errors
+    /// [`StoreError`] of any kind.
+    pub async fn newest_metadata(&self, topics: &[Topic]) -> Result<Vec<NewestEnvelope>, StoreError> {
+        let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
+        let rows = sqlx::query_as!(
+            MetadataRow,
+            r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
+                      head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
+                      head.expiry_ns, head.is_commit_or_proposal AS "is_commit_or_proposal!"
+               FROM unnest($1::bytea[]) AS wanted (topic)
+               CROSS JOIN LATERAL (
+                   SELECT envelopes.* FROM topic_watermark AS watermark
+                   JOIN envelopes ON envelopes.sequence_id = watermark.last_sequence_id
+                   WHERE watermark.topic = wanted.topic
+               ) AS head"#,
+            &topics as &[&[u8]],
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter()
+            .map(|row| Ok(NewestEnvelope { metadata: row.try_into()?, payload: None }))
+            .collect()
+    }
+
+    /// The same with payloads; `None` when they exceed `max_payload_bytes` together.
+    ///
+    /// # Errors
+    /// [`StoreError`] of any kind.
+    pub async fn newest_envelopes(
+        &self,
+        topics: &[Topic],
+        max_payload_bytes: usize,
+    ) -> Result<Option<Vec<NewestEnvelope>>, StoreError> {
+        let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
+        let mut lease = Lease::acquire(&self.pool).await?;
+        let mut rows = sqlx::query!(
+            r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
+                      head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
+                      head.expiry_ns, head.is_commit_or_proposal AS "is_commit_or_proposal!",
+                      head.payload AS "payload!"
+               FROM unnest($1::bytea[]) AS wanted (topic)
+               CROSS JOIN LATERAL (
+                   SELECT envelopes.* FROM topic_watermark AS watermark
+                   JOIN envelopes ON envelopes.sequence_id = watermark.last_sequence_id
+                   WHERE watermark.topic = wanted.topic
+               ) AS head"#,
+            &topics as &[&[u8]],
+        )
+        .fetch(&mut *lease);
+        let mut newest = Vec::new();
+        let mut bytes = 0;
+        while let Some(row) = rows.try_next().await? {
+            bytes += row.payload.len();
+            if bytes > max_payload_bytes {
+                return Ok(None);
+            }
+            let metadata = MetadataRow {
+                sequence_id: row.sequence_id,
+                topic: row.topic,
+                message_hash: row.message_hash,
+                server_ns: row.server_ns,
+                expiry_ns: row.expiry_ns,
+                is_commit_or_proposal: row.is_commit_or_proposal,
+            };
+            newest.push(NewestEnvelope {
+                metadata: metadata.try_into()?,
+                payload: Some(row.payload.into()),
+            });
+        }
+        drop(rows);
+        lease.release();
+        Ok(Some(newest))
+    }
+}

@@ -1,0 +1,99 @@
+//! Rows as the rest of the backend sees them.
+
+use bytes::Bytes;
+use xmtp_protocol::{MessageHash, SequenceId, Topic};
+
+use crate::StoreError;
+
+/// The idempotency key of an envelope (API-222).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EnvelopeKey {
+    /// Topic derived from the payload.
+    pub topic: Topic,
+    /// SHA-256 of the canonical payload.
+    pub message_hash: MessageHash,
+}
+
+/// Everything the server says about a stored envelope (API-212).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// Position in the one global order.
+    pub sequence_id: SequenceId,
+    /// Topic derived from the payload.
+    pub topic: Topic,
+    /// SHA-256 of the stored payload.
+    pub message_hash: MessageHash,
+    /// Start of the storing transaction on the primary, Unix nanoseconds.
+    pub server_ns: u64,
+    /// First nanosecond at which deletion is allowed; `None` is never.
+    pub expiry_ns: Option<u64>,
+    /// A group message that is an MLS commit or proposal.
+    pub is_commit_or_proposal: bool,
+}
+
+impl Metadata {
+    /// The idempotency key of the row.
+    pub const fn key(&self) -> EnvelopeKey {
+        EnvelopeKey { topic: self.topic, message_hash: self.message_hash }
+    }
+}
+
+/// A stored envelope with its payload.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredEnvelope {
+    /// What the server says about it.
+    pub metadata: Metadata,
+    /// Canonical encoding of the client envelope, as stored.
+    pub payload: Bytes,
+}
+
+/// An envelope to store.
+#[derive(Clone)]
+pub struct NewEnvelope {
+    /// Topic and hash.
+    pub key: EnvelopeKey,
+    /// Canonical encoding of the client envelope.
+    pub payload: Bytes,
+    /// A group message that is an MLS commit or proposal.
+    pub is_commit_or_proposal: bool,
+    /// Whether subscribers may be pushed this row (PUSH-030, PUSH-031).
+    pub push_eligible: bool,
+    /// Sender tag for push suppression.
+    pub sender_hmac: Option<[u8; 32]>,
+    /// Seconds from `server_ns` to the expiry; `None` is never.
+    pub retention_seconds: Option<i64>,
+}
+
+/// The metadata columns of a row, as the driver returns them.
+pub(crate) struct MetadataRow {
+    pub(crate) sequence_id: i64,
+    pub(crate) topic: Vec<u8>,
+    pub(crate) message_hash: Vec<u8>,
+    pub(crate) server_ns: i64,
+    pub(crate) expiry_ns: Option<i64>,
+    pub(crate) is_commit_or_proposal: bool,
+}
+
+impl TryFrom<MetadataRow> for Metadata {
+    type Error = StoreError;
+
+    fn try_from(row: MetadataRow) -> Result<Self, StoreError> {
+        const NEGATIVE: StoreError = StoreError::invariant("stored timestamp is negative");
+        Ok(Self {
+            sequence_id: sequence_id(row.sequence_id)?,
+            topic: Topic::parse(&row.topic)
+                .map_err(|_| StoreError::invariant("stored topic is malformed"))?,
+            message_hash: <[u8; MessageHash::LEN]>::try_from(row.message_hash)
+                .map_err(|_| StoreError::invariant("stored hash is not 32 bytes"))?
+                .into(),
+            server_ns: row.server_ns.try_into().map_err(|_| NEGATIVE)?,
+            expiry_ns: row.expiry_ns.map(u64::try_from).transpose().map_err(|_| NEGATIVE)?,
+            is_commit_or_proposal: row.is_commit_or_proposal,
+        })
+    }
+}
+
+/// Reads a stored sequence id.
+pub(crate) fn sequence_id(stored: i64) -> Result<SequenceId, StoreError> {
+    SequenceId::try_from(stored).map_err(|_| StoreError::invariant("stored sequence id is negative"))
+}

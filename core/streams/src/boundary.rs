@@ -1,0 +1,97 @@
+//! The boundary-maintenance task: the only writer of the boundary in this instance (ARC-039, ARC-040).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use xmtp_protocol::SequenceId;
+use xmtp_store::boundary::Advance;
+use xmtp_store::{Primary, StoreError};
+
+use crate::metrics::{self, AdvanceResult};
+
+/// Handle of the boundary task. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Boundary {
+    primary: Primary,
+    max_wait: Duration,
+    signals: Arc<Signals>,
+}
+
+#[derive(Default)]
+struct Signals {
+    /// A request that is not served yet. One bit: asking twice asks once.
+    wanted: Notify,
+    /// An advance failed for want of a database.
+    failed: Notify,
+}
+
+/// The task itself.
+pub(crate) struct Maintenance {
+    boundary: Boundary,
+    /// Least time between two advances.
+    interval: Duration,
+}
+
+impl Boundary {
+    pub(crate) fn new(primary: Primary, max_wait: Duration, interval: Duration) -> (Self, Maintenance) {
+        let boundary = Self { primary, max_wait, signals: Arc::default() };
+        (boundary.clone(), Maintenance { boundary, interval })
+    }
+
+    /// Asks for the boundary to advance; never waits.
+    pub(crate) fn request(&self) {
+        self.signals.wanted.notify_one();
+    }
+
+    /// Resolves when an advance has failed for want of a database (ARC-082).
+    pub(crate) async fn failed(&self) {
+        self.signals.failed.notified().await;
+    }
+
+    /// Advances now, however long publishers hold the barrier (ARC-041).
+    pub(crate) async fn establish(&self) -> Result<SequenceId, StoreError> {
+        loop {
+            if let Advance::Closed(closed) = self.advance().await? {
+                return Ok(closed);
+            }
+        }
+    }
+
+    async fn advance(&self) -> Result<Advance, StoreError> {
+        let result = self.primary.advance_boundary(self.max_wait).await;
+        metrics::boundary_advance(match &result {
+            Ok(Advance::Closed(_)) => AdvanceResult::Ok,
+            Ok(Advance::LockTimeout) => {
+                tracing::warn!("allocation barrier not granted in time; the boundary advances later");
+                AdvanceResult::LockTimeout
+            }
+            Err(error) => {
+                tracing::error!(%error, "allocation boundary cannot be advanced");
+                AdvanceResult::Error
+            }
+        });
+        result
+    }
+}
+
+impl Maintenance {
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(self.serve()).await;
+    }
+
+    async fn serve(self) {
+        loop {
+            self.boundary.signals.wanted.notified().await;
+            let next = Instant::now() + self.interval;
+            match self.boundary.advance().await {
+                Ok(Advance::Closed(_)) => {}
+                Ok(Advance::LockTimeout) => self.boundary.request(),
+                Err(_) => self.boundary.signals.failed.notify_one(),
+            }
+            sleep_until(next).await;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How a stream ends: once, for one cause (contract of streams, section 10).
+
+/// Why a stream ended. The texts are constant and free of request data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// The client half-closed, cancelled or went away: no error.
+    #[error("ended by the client")]
+    Client,
+    /// A malformed frame or a bad update.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// An inbound frame above the request limit.
+    #[error("{0}")]
+    TooLong(&'static str),
+    /// A token bucket was empty.
+    #[error("{0}")]
+    RateLimited(&'static str),
+    /// Live rows or a control frame that cannot be queued.
+    #[error("stream output capacity exceeded")]
+    Backpressure,
+    /// Required state that cannot be kept within its bound.
+    #[error("{0}")]
+    Capacity(&'static str),
+    /// The matching Pong did not come.
+    #[error("matching pong not received")]
+    Keepalive,
+    /// Stream recovery: the tailer lost its connection or its state, or the boundary task its database.
+    #[error("stream recovery in progress")]
+    Tailer,
+    /// A read of this stream failed.
+    #[error("{0}")]
+    Database(&'static str),
+    /// A stored row that does not decode.
+    #[error("stored data invariant failed")]
+    Corrupt,
+    /// The server drains.
+    #[error("server is shutting down")]
+    Shutdown,
+}
+
+impl End {
+    /// Value of the `reason` label of `xmtp_stream_ended_total`.
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Invalid(_) | Self::TooLong(_) => "invalid",
+            Self::RateLimited(_) => "rate_limited",
+            Self::Backpressure => "backpressure",
+            Self::Capacity(_) => "capacity",
+            Self::Keepalive => "keepalive",
+            Self::Tailer => "tailer",
+            Self::Database(_) | Self::Corrupt => "database",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}

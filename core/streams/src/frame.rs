@@ -1,0 +1,121 @@
+//! What goes in and out of a stream, before and after the transport's own encoding.
+
+use bytes::Bytes;
+use prost::encoding::{encoded_len_varint, key_len};
+use xmtp_protocol::{SequenceId, Topic, encode_server_envelope};
+use xmtp_store::StoredEnvelope;
+
+/// A frame from the client of a bidirectional stream.
+#[derive(Clone, Debug)]
+pub enum ClientFrame {
+    /// Change the topic set.
+    Update(Update),
+    /// Probe of the client.
+    Ping(u64),
+    /// Answer to a probe of the server.
+    Pong(u64),
+    /// None of the kinds above is set.
+    Unset,
+}
+
+/// A change of interests, as sent: nothing in it is checked yet.
+#[derive(Clone)]
+pub struct Update {
+    /// Identifies the update on its stream.
+    pub id: u64,
+    /// Topics to register.
+    pub adds: Vec<Interest>,
+    /// Topics to drop; `None` where the topic is absent.
+    pub removes: Vec<Option<Bytes>>,
+    /// Length of the frame, bytes.
+    pub encoded_len: usize,
+}
+
+impl std::fmt::Debug for Update {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Update({} adds, {} removes)", self.adds.len(), self.removes.len())
+    }
+}
+
+/// A topic to register and where to start on it, as sent.
+#[derive(Clone)]
+pub struct Interest {
+    /// Topic bytes; `None` where the topic is absent.
+    pub topic: Option<Bytes>,
+    /// Exclusive start position; 0 where the cursor is absent.
+    pub after: u64,
+}
+
+/// The head of a topic when it was registered (API-252).
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// The topic.
+    pub topic: Topic,
+    /// Its head; zero for a topic without rows.
+    pub through: SequenceId,
+}
+
+/// A frame to the client.
+#[derive(Clone)]
+pub enum Frame {
+    /// First frame of a bidirectional stream.
+    Started,
+    /// First frame of a static stream.
+    StartedStatic(Vec<Target>),
+    /// An update is in force.
+    Applied {
+        /// Its id.
+        id: u64,
+        /// Targets of the topics that it newly registered, in its order.
+        targets: Vec<Target>,
+    },
+    /// Rows, each the encoding of a `ServerEnvelope`, shared with every stream that gets it.
+    Messages(Vec<Bytes>),
+    /// Probe of a bidirectional stream.
+    Ping(u64),
+    /// Answer to a probe of the client.
+    Pong(u64),
+    /// One-way sign of life of a static stream.
+    Keepalive,
+}
+
+impl Frame {
+    /// Upper bound of the frame's length on the wire with the five-byte gRPC prefix.
+    pub(crate) fn wire_len(&self) -> usize {
+        match self {
+            Self::Started | Self::Ping(_) | Self::Pong(_) | Self::Keepalive => FRAME_OVERHEAD + 11,
+            Self::StartedStatic(targets) | Self::Applied { targets, .. } => {
+                let targets: usize = targets.iter().map(target_len).sum();
+                FRAME_OVERHEAD + 11 + targets
+            }
+            Self::Messages(rows) => FRAME_OVERHEAD + rows.iter().map(row_len).sum::<usize>(),
+        }
+    }
+}
+
+/// gRPC prefix, and key and length of the frame's one oneof member.
+pub(crate) const FRAME_OVERHEAD: usize = 5 + 1 + 5;
+
+/// Bytes that a row adds to a `Messages` frame.
+pub(crate) fn row_len(row: &Bytes) -> usize {
+    key_len(1) + encoded_len_varint(row.len() as u64) + row.len()
+}
+
+/// Upper bound: both nested messages have one-byte keys and lengths, the id at most ten bytes.
+fn target_len(target: &Target) -> usize {
+    2 + 2 + 2 + target.topic.as_bytes().len() + 1 + 10
+}
+
+/// Encodes a row for delivery, without decoding its payload.
+pub(crate) fn encode_row(envelope: &StoredEnvelope) -> Bytes {
+    let metadata = &envelope.metadata;
+    encode_server_envelope(&xmtp_protocol::StoredEnvelope {
+        sequence_id: metadata.sequence_id.into(),
+        server_ns: metadata.server_ns,
+        expiry_ns: metadata.expiry_ns.unwrap_or(0),
+        hash: metadata.message_hash.as_bytes(),
+        topic: metadata.topic.as_bytes(),
+        is_commit_or_proposal: metadata.is_commit_or_proposal,
+        payload: &envelope.payload,
+    })
+}

@@ -1,0 +1,508 @@
+//! A stream's one owner: registrations, floors, updates, catch-up turns and timers (ARC-074).
+
+mod challenge;
+mod turn;
+pub(crate) mod update;
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, Span};
+use xmtp_protocol::{SequenceId, Topic};
+use xmtp_store::StoreError;
+
+use crate::frame::{ClientFrame, Frame, Target, Update};
+use crate::metrics::{Phase, UpdateOutcome};
+use crate::output::{self, Output, OutputStream};
+use crate::registry::{LiveRow, Mailbox, RegistrationId};
+use crate::settings::Rate;
+use crate::{End, Shared, metrics};
+use challenge::Challenge;
+use turn::Turn;
+
+/// The two kinds of stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Bidirectional,
+    Static,
+}
+
+impl Kind {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Bidirectional => "bidi",
+            Self::Static => "static",
+        }
+    }
+}
+
+/// The state of one stream, owned by its task.
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    kind: Kind,
+    mailbox: Mailbox,
+    output: Output,
+    topics: HashMap<Topic, Registration>,
+    /// Topics with history to fetch, each at most once, the next one first (ARC-086).
+    ready: VecDeque<Topic>,
+    turn: Turn,
+    /// Registered topics whose targets are being read.
+    pending: Option<Pending>,
+    /// Why the stream ends; what it is while the stream lives is said of a cancelled task.
+    end: End,
+}
+
+/// One topic on this stream.
+struct Registration {
+    id: RegistrationId,
+    /// Rows at or below it are not delivered (ARC-075). Raised when a row is admitted to the output.
+    floor: SequenceId,
+    /// Greatest id known to be owed.
+    needed: SequenceId,
+}
+
+/// A head read that has to end before its topics may deliver (ARC-076).
+struct Pending {
+    acknowledgement: Acknowledgement,
+    topics: Vec<Topic>,
+    heads: BoxFuture<'static, Result<Vec<SequenceId>, StoreError>>,
+}
+
+/// The frame that says the targets.
+#[derive(Clone, Copy)]
+enum Acknowledgement {
+    Applied { id: u64 },
+    StartedStatic,
+}
+
+/// What only a bidirectional stream has.
+struct Control {
+    last_id: u64,
+    /// Updates behind the one in work, and their bytes.
+    line: VecDeque<Update>,
+    line_bytes: usize,
+    updates: DefaultDirectRateLimiter,
+    pings: DefaultDirectRateLimiter,
+    challenge: Option<Challenge>,
+    next_nonce: u64,
+    inbound: Inbound,
+}
+
+/// Client frames, those first that were put aside while looking for a late Pong.
+struct Inbound {
+    kept: VecDeque<ClientFrame>,
+    frames: Pin<Box<dyn Stream<Item = Result<ClientFrame, End>> + Send>>,
+}
+
+/// What the owner waits for.
+enum Event {
+    Live(Vec<LiveRow>),
+    Heads(Result<Vec<SequenceId>, StoreError>),
+    Page(Result<xmtp_store::CatchUpPage, StoreError>),
+    Client(Option<Result<ClientFrame, End>>),
+    OutputTaken,
+    Timer,
+}
+
+impl Session {
+    /// Registers a session while streams are admitted.
+    pub(crate) fn open(shared: Arc<Shared>, kind: Kind) -> Result<(Self, OutputStream), End> {
+        let mailbox = shared.registry.open()?;
+        let (output, stream) = output::channel(shared.settings.frame_bytes());
+        metrics::session_opened(kind.label());
+        let session = Self {
+            shared,
+            kind,
+            mailbox,
+            output,
+            topics: HashMap::new(),
+            ready: VecDeque::new(),
+            turn: Turn::Idle,
+            pending: None,
+            end: End::Shutdown,
+        };
+        Ok((session, stream))
+    }
+
+    /// Serves a bidirectional stream to its end.
+    pub(crate) fn run_bidirectional(
+        mut self,
+        frames: Pin<Box<dyn Stream<Item = Result<ClientFrame, End>> + Send>>,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            let limits = self.shared.settings.limits.clone();
+            let mut control = Control {
+                last_id: 0,
+                line: VecDeque::new(),
+                line_bytes: 0,
+                updates: bucket(limits.updates),
+                pings: bucket(limits.pings),
+                challenge: None,
+                next_nonce: 1,
+                inbound: Inbound { kept: VecDeque::new(), frames },
+            };
+            let end = match self.admit(Frame::Started) {
+                Ok(()) => self.serve(Some(&mut control)).await,
+                Err(end) => end,
+            };
+            self.close(end);
+        }
+        .instrument(Span::current())
+    }
+
+    /// Serves a static stream to its end.
+    pub(crate) fn run_static(
+        mut self,
+        positions: Vec<(Topic, SequenceId)>,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            log_mutation(positions.len(), 0);
+            self.register(Acknowledgement::StartedStatic, positions);
+            let end = self.serve(None).await;
+            self.close(end);
+        }
+        .instrument(Span::current())
+    }
+
+    /// Goes, for a known reason.
+    fn close(mut self, end: End) {
+        self.end = end;
+    }
+
+    /// Handles events until one ends the stream.
+    async fn serve(&mut self, mut control: Option<&mut Control>) -> End {
+        loop {
+            self.start_turn();
+            let timer = self.next_timer(control.as_deref_mut());
+            let event = tokio::select! {
+                biased;
+                rows = self.mailbox.recv() => match rows {
+                    Ok(rows) => Event::Live(rows),
+                    Err(end) => return end,
+                },
+                heads = heads(&mut self.pending) => Event::Heads(heads),
+                page = self.turn.read() => Event::Page(page),
+                frame = next_frame(control.as_deref_mut()) => Event::Client(frame),
+                () = self.output.taken() => Event::OutputTaken,
+                () = sleep_until_some(timer) => Event::Timer,
+            };
+            if let Err(end) = self.handle(event, control.as_deref_mut()) {
+                return end;
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event, control: Option<&mut Control>) -> Result<(), End> {
+        match event {
+            Event::Live(rows) => self.deliver_live(rows),
+            Event::Heads(heads) => {
+                self.acknowledge(heads)?;
+                control.map_or(Ok(()), |control| self.next_update(control))
+            }
+            Event::Page(page) => {
+                let page = page.map_err(|error| read_failed(&error, "history read failed"))?;
+                self.turn.hold(page);
+                self.admit_held()
+            }
+            Event::Client(None) => Err(End::Client),
+            Event::Client(Some(frame)) => match control {
+                Some(control) => self.handle_frame(frame?, control),
+                None => Ok(()),
+            },
+            Event::OutputTaken if self.output.is_abandoned() => Err(End::Client),
+            Event::OutputTaken => self.admit_held(),
+            Event::Timer => match control {
+                Some(control) => self.probe(control),
+                None => self.admit(Frame::Keepalive),
+            },
+        }
+    }
+
+    /// When the idle time, or the open challenge, runs out.
+    fn next_timer(&self, control: Option<&mut Control>) -> Option<Instant> {
+        let idle = self.output.last_admission() + self.shared.settings.keepalive_interval();
+        match control {
+            Some(Control { challenge: Some(challenge), .. }) => {
+                if let Some(taken) = self.output.ping_taken() {
+                    challenge.handed_off(taken);
+                }
+                Some(challenge.deadline(self.shared.settings.max_pong_wait))
+            }
+            Some(_) => Some(idle),
+            // Nothing is said before the first frame of a static stream.
+            None => self.pending.is_none().then_some(idle),
+        }
+    }
+
+    /// Sends a Ping after idle time, or judges the one that is open.
+    fn probe(&mut self, control: &mut Control) -> Result<(), End> {
+        if let Some(challenge) = control.challenge {
+            if !challenge.is_handed_off() {
+                return Err(End::Backpressure);
+            }
+            if control.inbound.answers(&challenge, self.shared.settings.limits.max_request_bytes)? {
+                control.challenge = None;
+            }
+            return Ok(());
+        }
+        let nonce = control.next_nonce;
+        control.next_nonce += 1;
+        self.admit(Frame::Ping(nonce))?;
+        control.challenge = Some(Challenge::new(nonce, Instant::now()));
+        Ok(())
+    }
+
+    fn handle_frame(&mut self, frame: ClientFrame, control: &mut Control) -> Result<(), End> {
+        metrics::frame_received(&frame);
+        match frame {
+            ClientFrame::Unset => Err(End::Invalid("request is absent")),
+            ClientFrame::Ping(nonce) => {
+                if control.pings.check().is_err() {
+                    return Err(End::RateLimited("ping rate exceeded"));
+                }
+                self.admit(Frame::Pong(nonce))
+            }
+            ClientFrame::Pong(nonce) => {
+                if let Some(challenge) = &mut control.challenge {
+                    if let Some(taken) = self.output.ping_taken() {
+                        challenge.handed_off(taken);
+                    }
+                    if challenge.is_answered_by(nonce) {
+                        control.challenge = None;
+                    }
+                }
+                Ok(())
+            }
+            ClientFrame::Update(update) => {
+                if control.updates.check().is_err() {
+                    metrics::update(UpdateOutcome::RateLimited);
+                    return Err(End::RateLimited("update rate exceeded"));
+                }
+                control.line_bytes += update.encoded_len;
+                control.line.push_back(update);
+                self.next_update(control)?;
+                if control.line_bytes > self.shared.settings.limits.max_request_bytes {
+                    return Err(End::Capacity("pending update capacity exceeded"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes updates from the line until one has to wait for targets.
+    fn next_update(&mut self, control: &mut Control) -> Result<(), End> {
+        while self.pending.is_none()
+            && let Some(update) = control.line.pop_front()
+        {
+            control.line_bytes -= update.encoded_len;
+            let span = tracing::info_span!("stream.update");
+            span.in_scope(|| self.apply(&update, control))?;
+        }
+        Ok(())
+    }
+
+    /// Puts an update in force: all of it, or nothing and the stream ends (STR-002).
+    fn apply(&mut self, update: &Update, control: &mut Control) -> Result<(), End> {
+        let limits = &self.shared.settings.limits;
+        let registered = |topic: &Topic| self.topics.contains_key(topic);
+        let checked = update::check(update, control.last_id, self.topics.len(), registered, limits)
+            .inspect_err(|_| metrics::update(UpdateOutcome::Invalid))?;
+        control.last_id = checked.id;
+        let removed = self.remove(&checked.removes);
+        let new: Vec<_> =
+            checked.adds.into_iter().filter(|(topic, _)| !self.topics.contains_key(topic)).collect();
+        metrics::update(UpdateOutcome::Applied);
+        log_mutation(new.len(), removed);
+        if new.is_empty() {
+            return self.admit(Frame::Applied { id: checked.id, targets: Vec::new() });
+        }
+        self.register(Acknowledgement::Applied { id: checked.id }, new);
+        Ok(())
+    }
+
+    /// Registers topics, and only then asks for their heads (ARC-076).
+    fn register(&mut self, acknowledgement: Acknowledgement, positions: Vec<(Topic, SequenceId)>) {
+        metrics::topics_registered(positions.len());
+        let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
+        for (topic, after) in positions {
+            let id = self.shared.registry.register(self.mailbox.port(), topic, after);
+            self.topics.insert(topic, Registration { id, floor: after, needed: after });
+        }
+        let (reads, wanted) = (self.shared.reads.clone(), topics.clone());
+        let heads = async move { reads.heads(&wanted).await }.boxed();
+        self.pending = Some(Pending { acknowledgement, topics, heads });
+    }
+
+    /// Says the targets; from here on the topics may deliver.
+    fn acknowledge(&mut self, heads: Result<Vec<SequenceId>, StoreError>) -> Result<(), End> {
+        let heads = heads.map_err(|error| read_failed(&error, "target capture failed"))?;
+        let Some(Pending { acknowledgement, topics, .. }) = self.pending.take() else { return Ok(()) };
+        let targets: Vec<Target> = topics
+            .iter()
+            .zip(heads)
+            .map(|(topic, through)| Target { topic: *topic, through })
+            .collect();
+        for target in &targets {
+            if let Some(registration) = self.topics.get_mut(&target.topic) {
+                registration.needed = registration.needed.max(target.through);
+            }
+        }
+        self.admit(match acknowledgement {
+            Acknowledgement::Applied { id } => Frame::Applied { id, targets },
+            Acknowledgement::StartedStatic => Frame::StartedStatic(targets),
+        })?;
+        for topic in topics {
+            self.settle(topic);
+        }
+        Ok(())
+    }
+
+    /// Drops topics and everything meant for them; says how many were registered.
+    fn remove(&mut self, topics: &[Topic]) -> usize {
+        let mut removed = 0;
+        for topic in topics {
+            if let Some(registration) = self.topics.remove(topic) {
+                self.shared.registry.deregister(topic, registration.id);
+                removed += 1;
+            }
+        }
+        if removed > 0 {
+            metrics::topics_released(removed);
+            self.ready.retain(|topic| self.topics.contains_key(topic));
+            // A turn with a removed topic is dropped; its other topics keep their place in front.
+            let remaining = self.turn.cancel_without(|topic| !self.topics.contains_key(topic));
+            for topic in remaining.into_iter().rev() {
+                self.ready.push_front(topic);
+            }
+        }
+        removed
+    }
+
+    /// Queues a topic that owes history, or switches it to direct rows.
+    fn settle(&mut self, topic: Topic) {
+        let Some(registration) = self.topics.get_mut(&topic) else { return };
+        if registration.floor >= registration.needed {
+            let switched =
+                self.shared.registry.switch_if_current(&topic, registration.id, registration.floor);
+            match switched {
+                None => return,
+                Some(needed) => registration.needed = needed,
+            }
+        }
+        self.ready.push_back(topic);
+    }
+
+    /// Admits direct rows of current topics.
+    fn deliver_live(&mut self, rows: Vec<LiveRow>) -> Result<(), End> {
+        let mut admitted = 0;
+        for row in rows {
+            let Some(registration) = self.topics.get_mut(&row.topic) else { continue };
+            if registration.id != row.registration || row.sequence_id <= registration.floor {
+                continue;
+            }
+            self.output.admit_row(row.encoded).map_err(|_| End::Backpressure)?;
+            registration.floor = row.sequence_id;
+            admitted += 1;
+        }
+        metrics::envelopes_sent(Phase::Live, admitted);
+        Ok(())
+    }
+
+    /// Admits a control frame, which cannot wait.
+    fn admit(&mut self, frame: Frame) -> Result<(), End> {
+        if frame.wire_len() > self.shared.settings.limits.max_response_bytes {
+            return Err(End::Capacity("pending control capacity exceeded"));
+        }
+        self.output.admit(frame).map_err(|_| End::Backpressure)
+    }
+}
+
+impl Drop for Session {
+    /// Every exit deregisters the session and ends its output, once (ARC-082).
+    fn drop(&mut self) {
+        for (topic, registration) in &self.topics {
+            self.shared.registry.deregister(topic, registration.id);
+        }
+        metrics::topics_released(self.topics.len());
+        self.shared.registry.close(self.mailbox.port());
+        metrics::session_ended(self.kind.label(), self.end);
+        self.output.finish(self.end);
+    }
+}
+
+impl Inbound {
+    /// Looks once, without waiting, at the frames that have arrived. Those that do not answer the
+    /// challenge keep their order for later.
+    fn answers(&mut self, challenge: &Challenge, max_bytes: usize) -> Result<bool, End> {
+        let mut bytes = 0;
+        loop {
+            match self.frames.next().now_or_never() {
+                None => return Err(End::Keepalive),
+                Some(None) => return Err(End::Client),
+                Some(Some(Err(end))) => return Err(end),
+                Some(Some(Ok(ClientFrame::Pong(nonce)))) if challenge.is_answered_by(nonce) => {
+                    return Ok(true);
+                }
+                Some(Some(Ok(frame))) => {
+                    if let ClientFrame::Update(update) = &frame {
+                        bytes += update.encoded_len;
+                    }
+                    bytes += size_of::<ClientFrame>();
+                    if bytes > max_bytes {
+                        return Err(End::Capacity("pending control capacity exceeded"));
+                    }
+                    self.kept.push_back(frame);
+                }
+            }
+        }
+    }
+}
+
+/// The next client frame; never, on a static stream. Cancel-safe.
+async fn next_frame(control: Option<&mut Control>) -> Option<Result<ClientFrame, End>> {
+    match control {
+        None => std::future::pending().await,
+        Some(Control { inbound, .. }) => match inbound.kept.pop_front() {
+            Some(frame) => Some(Ok(frame)),
+            None => inbound.frames.next().await,
+        },
+    }
+}
+
+/// The targets that are being read; never, while none are. Cancel-safe.
+async fn heads(pending: &mut Option<Pending>) -> Result<Vec<SequenceId>, StoreError> {
+    match pending {
+        Some(pending) => (&mut pending.heads).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until_some(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A bucket that is full now (API-258).
+fn bucket(rate: Rate) -> DefaultDirectRateLimiter {
+    RateLimiter::direct(Quota::per_second(rate.per_second).allow_burst(rate.burst))
+}
+
+/// The event of ARC-096.
+fn log_mutation(added: usize, removed: usize) {
+    tracing::info!(added, removed, "stream interests changed");
+}
+
+fn read_failed(error: &StoreError, text: &'static str) -> End {
+    tracing::error!(%error, text);
+    match error.kind() {
+        xmtp_store::ErrorKind::Invariant => End::Corrupt,
+        _ => End::Database(text),
+    }
+}

@@ -1,0 +1,147 @@
+//! Catch-up turns: one bounded range read at a time, fair among the topics that owe history
+//! (ARC-077, ARC-086 to ARC-088, API-261).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use ::metrics::histogram;
+use tokio::time::Instant;
+use tracing::Instrument;
+use xmtp_protocol::{MAX_DELIVERY_OVERHEAD_BYTES, Topic};
+use xmtp_store::{CatchUpPage, CatchUpRange, StoreError};
+
+use super::Session;
+use crate::frame::{self, FRAME_OVERHEAD, Frame};
+use crate::metrics::{self, Phase};
+use crate::settings::{TURN_ROWS, TURN_TOPICS};
+use crate::{End, Shared};
+
+/// The stream's one turn. Its topics are in no queue meanwhile.
+pub(super) enum Turn {
+    Idle,
+    Reading { topics: Vec<Topic>, page: BoxFuture<'static, Result<CatchUpPage, StoreError>> },
+    /// Read, and waiting for room in the output since then.
+    Held { topics: Vec<Topic>, page: CatchUpPage, since: Instant },
+}
+
+impl Turn {
+    /// The page being read; never, while none is. Cancel-safe.
+    pub(super) async fn read(&mut self) -> Result<CatchUpPage, StoreError> {
+        match self {
+            Self::Reading { page, .. } => page.await,
+            Self::Idle | Self::Held { .. } => std::future::pending().await,
+        }
+    }
+
+    /// Keeps the page that [`Self::read`] returned.
+    pub(super) fn hold(&mut self, page: CatchUpPage) {
+        if let Self::Reading { topics, .. } = std::mem::replace(self, Self::Idle) {
+            *self = Self::Held { topics, page, since: Instant::now() };
+        }
+    }
+
+    /// Drops the turn if it holds a topic for which `gone`; returns its other topics in their order.
+    pub(super) fn cancel_without(&mut self, gone: impl Fn(&Topic) -> bool) -> Vec<Topic> {
+        match self {
+            Self::Reading { topics, .. } | Self::Held { topics, .. } if topics.iter().any(&gone) => {
+                let mut topics = std::mem::take(topics);
+                *self = Self::Idle;
+                topics.retain(|topic| !gone(topic));
+                topics
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Session {
+    /// Begins a turn if one is due and its frame will fit.
+    pub(super) fn start_turn(&mut self) {
+        if !matches!(self.turn, Turn::Idle) || self.ready.is_empty() || !self.output.has_room() {
+            return;
+        }
+        let topics: Vec<Topic> = self.ready.drain(..self.ready.len().min(TURN_TOPICS)).collect();
+        let ranges = topics
+            .iter()
+            .filter_map(|topic| {
+                let registration = self.topics.get(topic)?;
+                Some(CatchUpRange { topic: *topic, after: registration.floor, through: registration.needed })
+            })
+            .collect();
+        let page = read_page(Arc::clone(&self.shared), ranges).boxed();
+        self.turn = Turn::Reading { topics, page };
+    }
+
+    /// Admits the page that is held, as one frame, once there is room for it.
+    pub(super) fn admit_held(&mut self) -> Result<(), End> {
+        if !matches!(self.turn, Turn::Held { .. }) || !self.output.has_room() {
+            return Ok(());
+        }
+        let Turn::Held { topics, page, since } = std::mem::replace(&mut self.turn, Turn::Idle) else {
+            return Ok(());
+        };
+        histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
+        let mut served = vec![0; topics.len()];
+        let mut rows: Vec<Bytes> = Vec::with_capacity(page.rows.len());
+        for row in &page.rows {
+            let topic = topics.get(row.range).ok_or(End::Corrupt)?;
+            let Some(registration) = self.topics.get_mut(topic) else { continue };
+            let sequence_id = row.envelope.metadata.sequence_id;
+            served[row.range] += 1;
+            if sequence_id > registration.floor {
+                rows.push(frame::encode_row(&row.envelope));
+                registration.floor = sequence_id;
+            }
+        }
+        let admitted = rows.len();
+        if !rows.is_empty() {
+            let frame = Frame::Messages(rows);
+            if frame.wire_len() > self.shared.settings.frame_bytes() {
+                return Err(End::Capacity("stored envelope exceeds delivery capacity"));
+            }
+            self.output.admit(frame).map_err(|_| End::Backpressure)?;
+        }
+        metrics::envelopes_sent(Phase::CatchUp, admitted);
+
+        // Where the byte bound fell: topics behind it were not reached, the one at it is partly served.
+        let cut_at = if page.cut { page.rows.last().map_or(0, |row| row.range) } else { topics.len() };
+        let unreached = topics.get(cut_at + 1..).unwrap_or_default();
+        for (position, topic) in topics.iter().enumerate().take(cut_at + 1) {
+            let Some(registration) = self.topics.get(topic) else { continue };
+            let complete = position != cut_at && served[position] < TURN_ROWS;
+            if complete && registration.floor < registration.needed {
+                tracing::error!("a visible head has no stored row");
+                return Err(End::Database("history read failed"));
+            }
+            self.settle(*topic);
+        }
+        for topic in unreached.iter().rev() {
+            self.ready.push_front(*topic);
+        }
+        Ok(())
+    }
+}
+
+async fn read_page(shared: Arc<Shared>, ranges: Vec<CatchUpRange>) -> Result<CatchUpPage, StoreError> {
+    let span = tracing::info_span!("stream.fetch");
+    async move {
+        let waiting = Instant::now();
+        let permit = shared.fetch_permits.acquire().await;
+        histogram!("xmtp_stream_fetch_wait_seconds").record(waiting.elapsed());
+        let max_bytes = shared.settings.frame_bytes().saturating_sub(FRAME_OVERHEAD);
+        let page = shared
+            .reads
+            .catch_up(&ranges, TURN_ROWS, as_bigint(max_bytes), as_bigint(MAX_DELIVERY_OVERHEAD_BYTES))
+            .await;
+        drop(permit);
+        page
+    }
+    .instrument(span)
+    .await
+}
+
+fn as_bigint(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,148 @@
+//! The tailer: one reader of new rows an instance, and its recovery (ARC-070, ARC-071, ARC-041).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, field};
+use xmtp_protocol::SequenceId;
+use xmtp_store::{GapRange, StoreError, Tail};
+
+use crate::boundary::Boundary;
+use crate::gaps::Gaps;
+use crate::settings::{POLL_BYTES, POLL_ROWS};
+use crate::{End, Shared, metrics};
+
+/// Longest pause between two attempts to recover.
+const MAX_RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts generations of the tailer, one after the other.
+pub(crate) struct Recovery {
+    shared: Arc<Shared>,
+    boundary: Boundary,
+}
+
+/// A tailer that knows where it stands. It lives until its connection or its state is lost.
+pub(crate) struct Generation {
+    tail: Tail,
+    gaps: Gaps,
+}
+
+/// Why a generation ended.
+enum Lost {
+    Database,
+    Gaps,
+}
+
+impl Recovery {
+    pub(crate) const fn new(shared: Arc<Shared>, boundary: Boundary) -> Self {
+        Self { shared, boundary }
+    }
+
+    /// Establishes a closed boundary on the primary and waits until the read database shows it. Rows at
+    /// or below it are history; the tailer starts above.
+    pub(crate) async fn bootstrap(&self) -> Result<Generation, StoreError> {
+        let span = tracing::info_span!("tailer.bootstrap");
+        metrics::tailer_started();
+        async {
+            let established = self.boundary.establish().await?;
+            let mut tail = self.shared.reads.tail().await?;
+            let closed = self.await_boundary(&mut tail, established).await?;
+            Ok(Generation { tail, gaps: Gaps::above(closed.into()) })
+        }
+        .instrument(span)
+        .await
+    }
+
+    async fn await_boundary(&self, tail: &mut Tail, established: SequenceId) -> Result<SequenceId, StoreError> {
+        loop {
+            let closed = tail.closed().await?;
+            if closed >= established {
+                return Ok(closed);
+            }
+            sleep(self.shared.settings.poll_interval).await;
+        }
+    }
+
+    /// Tails until `shutdown`, beginning with `first`.
+    pub(crate) async fn run(self, first: Generation, shutdown: CancellationToken) {
+        shutdown.run_until_cancelled(self.generations(first)).await;
+        self.shared.registry.refuse(End::Shutdown, End::Shutdown);
+    }
+
+    async fn generations(&self, mut generation: Generation) {
+        loop {
+            self.shared.registry.admit();
+            let lost = tokio::select! {
+                lost = self.tail(&mut generation) => lost,
+                () = self.boundary.failed() => Lost::Database,
+            };
+            let end = match lost {
+                Lost::Database => End::Tailer,
+                Lost::Gaps => End::Capacity("stream recovery in progress"),
+            };
+            self.shared.registry.refuse(end, End::Tailer);
+            metrics::tailer_gap_ranges(0);
+            generation = self.recover().await;
+        }
+    }
+
+    async fn recover(&self) -> Generation {
+        let mut pause = self.shared.settings.poll_interval.min(MAX_RECOVERY_PAUSE);
+        loop {
+            sleep(pause).await;
+            match self.bootstrap().await {
+                Ok(generation) => return generation,
+                Err(error) => tracing::warn!(%error, "stream recovery failed, trying again"),
+            }
+            pause = (pause * 2).min(MAX_RECOVERY_PAUSE);
+        }
+    }
+
+    /// Polls and dispatches until something is lost.
+    async fn tail(&self, generation: &mut Generation) -> Lost {
+        loop {
+            let started = Instant::now();
+            match self.poll(generation).await {
+                Ok(true) => {}
+                Ok(false) => sleep(self.shared.settings.poll_interval).await,
+                Err(error) => {
+                    metrics::tailer_polled(false);
+                    tracing::error!(%error, elapsed_ms = started.elapsed().as_millis(), "tailer lost its database");
+                    return Lost::Database;
+                }
+            }
+            if generation.gaps.len() > self.shared.settings.max_gap_ranges {
+                tracing::error!("more unresolved gap ranges than streams.max_gap_ranges allows");
+                return Lost::Gaps;
+            }
+            if generation.gaps.len() > 0 {
+                self.boundary.request();
+            }
+        }
+    }
+
+    /// One poll; `true` when rows were left behind by a bound.
+    async fn poll(&self, generation: &mut Generation) -> Result<bool, StoreError> {
+        let span = tracing::info_span!("tailer.poll", rows = field::Empty, gaps = field::Empty);
+        async {
+            let Generation { tail, gaps } = generation;
+            let ranges: Vec<GapRange> = gaps.ranges().collect();
+            let after = SequenceId::try_from(gaps.forward()).unwrap_or(SequenceId::START);
+            let page = tail.poll(after, &ranges, POLL_ROWS, POLL_BYTES).await?;
+            self.shared.registry.dispatch(&page.rows);
+            let ids = page.rows.iter().map(|row| i64::from(row.envelope.metadata.sequence_id));
+            gaps.observe(ids, page.cut, page.closed.into());
+
+            let from_gap = page.rows.iter().filter(|row| row.from_gap).count();
+            metrics::tailer_polled(true);
+            metrics::tailer_rows(from_gap, page.rows.len() - from_gap);
+            metrics::tailer_gap_ranges(gaps.len());
+            Span::current().record("rows", page.rows.len()).record("gaps", gaps.len());
+            Ok(page.cut)
+        }
+        .instrument(span)
+        .await
+    }
+}
