@@ -1,1 +1,9 @@
-//! xmtp-test-support
+//! What the tests of every crate share.
+//!
+//! Everything here panics with a text instead of answering an error: a test that has no database has failed.
+
+mod database;
+mod eventually;
+
+pub use database::{SERVER_VARIABLE, TestDatabase};
+pub use eventually::{PATIENCE, eventually};
