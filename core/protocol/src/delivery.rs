@@ -1,0 +1,157 @@
+//! Delivery: a stored envelope on its way out.
+//!
+//! An embedded message is on the wire what a `bytes` field is: a tag, a length, and its encoding.
+//! The stored canonical encoding is therefore copied into the message that delivers it, and no
+//! payload is decoded on the way out.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+
+use crate::MessageHash;
+
+/// The most bytes that delivering one envelope adds to its canonical encoding, in the frame or
+/// response that holds nothing else (OPS-021).
+///
+/// An envelope of `max_envelope_bytes` fits wherever this much more fits.
+pub const MAX_DELIVERY_OVERHEAD_BYTES: usize = 256;
+
+/// An envelope as a row has it.
+#[derive(Clone, Copy)]
+pub struct StoredEnvelope<'a> {
+    /// Position, at most 9223372036854775807.
+    pub sequence_id: u64,
+    /// Store time in Unix nanoseconds.
+    pub server_ns: u64,
+    /// Time from which deletion is allowed, in Unix nanoseconds; 0 is never.
+    pub expiry_ns: u64,
+    /// SHA-256 of `payload`.
+    pub hash: &'a [u8; MessageHash::LEN],
+    /// The bytes of the topic.
+    pub topic: &'a [u8],
+    /// A group message that is an MLS commit or proposal.
+    pub is_commit_or_proposal: bool,
+    /// The canonical encoding of the `ClientEnvelope`.
+    pub payload: &'a [u8],
+}
+
+/// Encodes the `ServerEnvelope` of a stored envelope, into one allocation of the exact size.
+///
+/// The bytes are those that encoding the generated message would yield (API-211, API-212).
+pub fn encode_server_envelope(stored: &StoredEnvelope<'_>) -> Bytes {
+    let meta = MetaLengths::of(stored);
+    let len = nested_len(meta.total) + nested_len(stored.payload.len());
+
+    let mut out = BytesMut::with_capacity(len);
+    put_nested(server_envelope::META, meta.total, &mut out);
+    put_meta(stored, &meta, &mut out);
+    put_bytes(server_envelope::ENVELOPE, stored.payload, &mut out);
+    debug_assert_eq!(
+        out.len(),
+        len,
+        "the length was computed from the same parts"
+    );
+    out.freeze()
+}
+
+/// Field numbers of `ServerEnvelope`.
+mod server_envelope {
+    pub(super) const META: u32 = 1;
+    pub(super) const ENVELOPE: u32 = 2;
+}
+
+/// Field numbers of `EnvelopeMeta`.
+mod envelope_meta {
+    pub(super) const CURSOR: u32 = 1;
+    pub(super) const SERVER_NS: u32 = 2;
+    pub(super) const MESSAGE_HASH: u32 = 3;
+    pub(super) const TOPIC: u32 = 4;
+    pub(super) const EXPIRY_NS: u32 = 5;
+    pub(super) const IS_COMMIT_OR_PROPOSAL: u32 = 6;
+}
+
+/// The number of the only field that `Cursor`, `MessageHash` and `Topic` have.
+const ONLY_FIELD: u32 = 1;
+
+/// The encoded lengths of an `EnvelopeMeta` and of the messages inside it, in bytes.
+struct MetaLengths {
+    cursor: usize,
+    hash: usize,
+    topic: usize,
+    total: usize,
+}
+
+impl MetaLengths {
+    fn of(stored: &StoredEnvelope<'_>) -> Self {
+        let cursor = varint_len(stored.sequence_id);
+        // A member of a oneof is written even when it is empty, an implicit field is not.
+        let hash = nested_len(stored.hash.len());
+        let topic = if stored.topic.is_empty() {
+            0
+        } else {
+            nested_len(stored.topic.len())
+        };
+        let total = nested_len(cursor)
+            + varint_len(stored.server_ns)
+            + nested_len(hash)
+            + nested_len(topic)
+            + varint_len(stored.expiry_ns)
+            + varint_len(stored.is_commit_or_proposal.into());
+        Self {
+            cursor,
+            hash,
+            topic,
+            total,
+        }
+    }
+}
+
+fn put_meta(stored: &StoredEnvelope<'_>, lengths: &MetaLengths, out: &mut BytesMut) {
+    put_nested(envelope_meta::CURSOR, lengths.cursor, out);
+    put_varint(ONLY_FIELD, stored.sequence_id, out);
+    put_varint(envelope_meta::SERVER_NS, stored.server_ns, out);
+    put_nested(envelope_meta::MESSAGE_HASH, lengths.hash, out);
+    put_bytes(ONLY_FIELD, stored.hash, out);
+    put_nested(envelope_meta::TOPIC, lengths.topic, out);
+    if lengths.topic > 0 {
+        put_bytes(ONLY_FIELD, stored.topic, out);
+    }
+    put_varint(envelope_meta::EXPIRY_NS, stored.expiry_ns, out);
+    put_varint(
+        envelope_meta::IS_COMMIT_OR_PROPOSAL,
+        stored.is_commit_or_proposal.into(),
+        out,
+    );
+}
+
+/// The length of an implicit integer field, which is left out at zero. Every field number here fits
+/// a tag of one byte.
+fn varint_len(value: u64) -> usize {
+    if value == 0 {
+        0
+    } else {
+        key_len(ONLY_FIELD) + encoded_len_varint(value)
+    }
+}
+
+/// The length of a field that holds `len` bytes.
+fn nested_len(len: usize) -> usize {
+    key_len(ONLY_FIELD) + encoded_len_varint(len as u64) + len
+}
+
+fn put_varint(field: u32, value: u64, out: &mut BytesMut) {
+    if value != 0 {
+        encode_key(field, WireType::Varint, out);
+        encode_varint(value, out);
+    }
+}
+
+/// Opens a field that holds the `len` bytes that follow.
+fn put_nested(field: u32, len: usize, out: &mut BytesMut) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(len as u64, out);
+}
+
+fn put_bytes(field: u32, bytes: &[u8], out: &mut BytesMut) {
+    put_nested(field, bytes.len(), out);
+    out.put_slice(bytes);
+}

@@ -1,0 +1,15 @@
+//! The crate against the wire contract, against what published clients send, and against garbage.
+
+mod canonical;
+#[cfg(feature = "client")]
+mod clients;
+mod cursors;
+mod data;
+mod delivery;
+mod payloads;
+mod privacy;
+mod push;
+mod recorded;
+mod robustness;
+mod topics;
+mod wire;
