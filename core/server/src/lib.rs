@@ -1,1 +1,18 @@
-//! xmtp-server
+//! The XMTP backend's server: configuration, gRPC services, transport, telemetry and lifecycle, and the
+//! [`Subsystem`](subsystem::Subsystem) trait through which optional capabilities join.
+//!
+//! [`Server::configure`] takes a document apart, [`Server::start`] brings everything up, and
+//! [`RunningServer::stop`] drains it.
+
+pub mod config;
+mod lifecycle;
+mod publish;
+mod published;
+mod services;
+mod status;
+pub mod subsystem;
+pub mod telemetry;
+mod transport;
+mod wire;
+
+pub use lifecycle::{RunningServer, Server, StartError};

@@ -1,0 +1,234 @@
+//! The schema and the example document.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use schemars::JsonSchema;
+use serde_json::{Value, json};
+use xmtp_server::config::scalar::Int;
+use xmtp_server::config::{OwnedSchema, example, schema};
+
+use crate::keys::INTEGERS;
+use crate::{load, minimal, with};
+
+static CORE: LazyLock<Validator> = LazyLock::new(|| validator(&schema(&[], &[])));
+
+fn validator(schema: &Value) -> Validator {
+    jsonschema::draft202012::new(schema).expect("a schema")
+}
+
+fn instance(text: &str) -> Value {
+    let document: toml::Value = toml::from_str(text).expect("TOML");
+    serde_json::to_value(document).expect("JSON")
+}
+
+/// Whether core's schema accepts the document.
+pub(crate) fn accepts(text: &str) -> bool {
+    CORE.is_valid(&instance(text))
+}
+
+fn property<'a>(schema: &'a Value, path: &str) -> &'a Value {
+    path.split('.')
+        .fold(schema, |table, name| &table["properties"][name])
+}
+
+#[test]
+fn the_schema_is_a_schema_and_takes_the_minimal_document() {
+    assert!(jsonschema::meta::is_valid(&schema(&[], &[])));
+    assert!(accepts(&minimal()));
+    assert!(!accepts(""));
+}
+
+#[test]
+fn the_schema_publishes_the_defaults_and_bounds_of_the_running_program() {
+    let schema = schema(&[], &[]);
+    for (key, least, most, default) in INTEGERS {
+        let key = property(&schema, key);
+        assert_eq!(key["minimum"], json!(least));
+        assert_eq!(key["maximum"], json!(most));
+        assert_eq!(key["default"].as_f64(), json!(default).as_f64());
+    }
+    for (key, default) in [
+        ("server.listen", json!("0.0.0.0:5050")),
+        ("server.log_level", json!("info")),
+        ("server.log_format", json!("text")),
+        ("server.request_logger", json!(true)),
+        ("telemetry.metrics_listen", json!("0.0.0.0:9464")),
+        ("telemetry.service_name", json!("xmtp-backend")),
+        ("telemetry.resource_attributes", json!({})),
+        ("mls.commit_log_enabled", json!(true)),
+    ] {
+        assert_eq!(property(&schema, key)["default"], default, "{key}");
+    }
+    assert!(
+        property(&schema, "server.min_libxmtp_version")
+            .get("default")
+            .is_none()
+    );
+    assert!(property(&schema, "database.url").get("default").is_none());
+}
+
+#[test]
+fn arc_101_every_restricted_string_may_be_a_reference() {
+    for key in [
+        "server.min_libxmtp_version",
+        "server.listen",
+        "server.log_level",
+        "server.log_format",
+        "telemetry.metrics_listen",
+        "telemetry.service_name",
+    ] {
+        assert!(accepts(&with(key, "\"env:NAME\"")), "{key}");
+    }
+    for bad in ["env:", "env:A=B", "env:A\\u0000", "env:A\\n"] {
+        assert!(
+            !accepts(&with("server.listen", &format!("\"{bad}\""))),
+            "{bad}"
+        );
+    }
+    let text = minimal().replace("org.example.test", "env:NAME");
+    assert!(accepts(&text));
+}
+
+#[test]
+fn arc_100_every_table_of_the_schema_is_closed_and_every_key_described() {
+    fn walk(path: &str, table: &Value) {
+        assert_eq!(table["additionalProperties"], json!(false), "{path}");
+        assert!(table["description"].is_string(), "{path}");
+        for (name, key) in table["properties"].as_object().expect("keys") {
+            let path = format!("{path}.{name}");
+            match key.get("items").unwrap_or(key) {
+                table if table.get("properties").is_some() => walk(&path, table),
+                key => {
+                    let text = key["description"].as_str().unwrap_or_default();
+                    assert!(!text.is_empty() && !text.contains('\n'), "{path}");
+                }
+            }
+        }
+    }
+    walk("", &schema(&[], &[]));
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only described")]
+struct Lamp {
+    /// Color of the light.
+    color: String,
+    /// Watts, if it matters.
+    watts: Option<u8>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only described")]
+struct Cord {
+    /// Meters.
+    length: u8,
+}
+
+fn owned() -> [OwnedSchema; 4] {
+    [
+        OwnedSchema::section::<Cord>("lamp.cord"),
+        OwnedSchema::section::<Lamp>("lamp"),
+        OwnedSchema::key::<Int<1, 9, 3>>("limits.max_lamps", "Lamps of one room."),
+        OwnedSchema::key::<Int<1, 9, 3>>("rooms.lamps", "Lamps of one room."),
+    ]
+}
+
+#[test]
+fn schemas_of_subsystems_are_merged_into_the_whole() {
+    let schema = schema(&owned(), &["lamplight"]);
+    let validator = validator(&schema);
+    let takes = |text: &str| validator.is_valid(&instance(text));
+
+    let text = with("limits.max_lamps", "9") + "[rooms]\nlamps = 1\n[lamp]\ncolor = \"red\"\n";
+    assert!(takes(&(text.clone() + "[lamp.cord]\nlength = 3\n")));
+    assert!(!takes(&(text.clone() + "[lamp.cord]\nlength = true\n")));
+    assert!(!takes(&(text.clone() + "size = 3\n")));
+    assert!(!takes(&(text + "[rooms.other]\n")));
+    assert!(!takes(&with("limits.max_lamps", "10")));
+    assert!(!takes(&with("rooms.chairs", "1")));
+    assert!(takes(&minimal().replace("postgres://", "lamplight:")));
+    assert!(!accepts(&minimal().replace("postgres://", "lamplight:")));
+
+    assert_eq!(property(&schema, "limits.max_lamps")["default"], json!(3));
+    assert_eq!(property(&schema, "lamp.watts")["type"], json!("integer"));
+}
+
+#[test]
+fn the_example_comments_out_what_a_build_may_lack() {
+    let owned = owned();
+    let text = example(&schema(&owned, &[]), &owned);
+    for line in [
+        "# max_lamps = 3",
+        "# [lamp]",
+        "# [lamp.cord]",
+        "# [[application_components]]",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}");
+    }
+    for line in [
+        "[limits]",
+        "max_query_topics = 1000",
+        "url = \"env:XMTP_DATABASE_URL\"",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}");
+    }
+}
+
+/// The schemes of the full build, which the committed files describe.
+const FULL_BUILD: &[&str] = &["embedded"];
+
+fn committed(path: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join(path)).unwrap_or_default()
+}
+
+#[test]
+fn the_committed_schema_is_the_generated_one() {
+    let generated = format!("{:#}\n", schema(&[], FULL_BUILD));
+    assert!(
+        committed("schemas/backend-v1.json") == generated,
+        "stale: cargo run -- config schema > schemas/backend-v1.json"
+    );
+}
+
+#[test]
+fn the_committed_example_is_the_generated_one() {
+    let generated = example(&schema(&[], FULL_BUILD), &[]);
+    assert!(
+        committed("docs/example.toml") == generated,
+        "stale: cargo run -- config example > docs/example.toml"
+    );
+}
+
+#[test]
+fn the_example_loads_and_fits_the_schema() {
+    let text = committed("docs/example.toml");
+    assert!(text.starts_with("#:schema "));
+    assert!(accepts(&text));
+    let text = text.replace("env:XMTP_DATABASE_URL", "postgres://localhost/xmtp");
+    let config = load(&text).expect("the example");
+    assert_eq!(config.server.identifier.as_str(), "org.example.xmtp");
+
+    // Also with everything in it that is commented out.
+    let whole: String = text
+        .lines()
+        .filter(|line| !line.starts_with("#:"))
+        .map(|line| match line.strip_prefix("# ") {
+            Some(key) if key.starts_with('[') || key.contains(" = ") => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    assert!(accepts(&whole));
+    assert_eq!(
+        load(&whole)
+            .expect("the whole example")
+            .application_components
+            .len(),
+        1
+    );
+}
