@@ -1,7 +1,7 @@
 //! Rows as the rest of the backend sees them.
 
 use bytes::Bytes;
-use xmtp_protocol::{MessageHash, SequenceId, Topic};
+use xmtp_protocol::{MessageHash, SequenceId, Topic, encode_server_envelope};
 
 use crate::StoreError;
 
@@ -45,6 +45,22 @@ pub struct StoredEnvelope {
     pub metadata: Metadata,
     /// Canonical encoding of the client envelope, as stored.
     pub payload: Bytes,
+}
+
+impl StoredEnvelope {
+    /// The row as clients get it, an encoded `ServerEnvelope`. The payload is not decoded.
+    pub fn encode(&self) -> Bytes {
+        let metadata = &self.metadata;
+        encode_server_envelope(&xmtp_protocol::StoredEnvelope {
+            sequence_id: metadata.sequence_id.into(),
+            server_ns: metadata.server_ns,
+            expiry_ns: metadata.expiry_ns.unwrap_or(0),
+            hash: metadata.message_hash.as_bytes(),
+            topic: metadata.topic.as_bytes(),
+            is_commit_or_proposal: metadata.is_commit_or_proposal,
+            payload: &self.payload,
+        })
+    }
 }
 
 /// An envelope to store.

@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use prost::encoding::{encoded_len_varint, key_len};
-use xmtp_protocol::{SequenceId, Topic, encode_server_envelope};
-use xmtp_store::StoredEnvelope;
+use xmtp_protocol::{SequenceId, Topic};
 
 /// A frame from the client of a bidirectional stream.
 #[derive(Clone, Debug)]
@@ -104,18 +103,4 @@ pub(crate) fn row_len(row: &Bytes) -> usize {
 /// Upper bound: both nested messages have one-byte keys and lengths, the id at most ten bytes.
 fn target_len(target: &Target) -> usize {
     2 + 2 + 2 + target.topic.as_bytes().len() + 1 + 10
-}
-
-/// Encodes a row for delivery, without decoding its payload.
-pub(crate) fn encode_row(envelope: &StoredEnvelope) -> Bytes {
-    let metadata = &envelope.metadata;
-    encode_server_envelope(&xmtp_protocol::StoredEnvelope {
-        sequence_id: metadata.sequence_id.into(),
-        server_ns: metadata.server_ns,
-        expiry_ns: metadata.expiry_ns.unwrap_or(0),
-        hash: metadata.message_hash.as_bytes(),
-        topic: metadata.topic.as_bytes(),
-        is_commit_or_proposal: metadata.is_commit_or_proposal,
-        payload: &envelope.payload,
-    })
 }

@@ -11,7 +11,7 @@ use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::TailRow;
 
 use crate::settings::OUTPUT_BYTES;
-use crate::{End, frame, metrics};
+use crate::{End, metrics};
 
 /// Names one registration of one topic on one stream. A topic that is removed and added again gets a
 /// new one, so that what was meant for the old registration is recognised (ARC-074).
@@ -217,7 +217,7 @@ impl Registry {
                 match &mut subscriber.mode {
                     Mode::CatchingUp { needed } => *needed = (*needed).max(metadata.sequence_id),
                     Mode::Current => {
-                        let encoded = encoded.get_or_insert_with(|| frame::encode_row(&row.envelope));
+                        let encoded = encoded.get_or_insert_with(|| row.envelope.encode());
                         let (_, batch) = batches
                             .entry(subscriber.port.id)
                             .or_insert_with(|| (Arc::clone(&subscriber.port), Vec::new()));

@@ -13,7 +13,7 @@ use xmtp_protocol::{MAX_DELIVERY_OVERHEAD_BYTES, Topic};
 use xmtp_store::{CatchUpPage, CatchUpRange, StoreError};
 
 use super::Session;
-use crate::frame::{self, FRAME_OVERHEAD, Frame};
+use crate::frame::{FRAME_OVERHEAD, Frame};
 use crate::metrics::{self, Phase};
 use crate::settings::{TURN_ROWS, TURN_TOPICS};
 use crate::{End, Shared};
@@ -91,7 +91,7 @@ impl Session {
             let sequence_id = row.envelope.metadata.sequence_id;
             served[row.range] += 1;
             if sequence_id > registration.floor {
-                rows.push(frame::encode_row(&row.envelope));
+                rows.push(row.envelope.encode());
                 registration.floor = sequence_id;
             }
         }

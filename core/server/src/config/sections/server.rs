@@ -34,7 +34,7 @@ pub struct Server {
     /// Least severe level that is logged. The command line's `--log-level` overrides it.
     #[serde(default)]
     pub log_level: LogLevel,
-    /// How log records are written to standard error.
+    /// How log records are written to standard output.
     #[serde(default)]
     pub log_format: LogFormat,
     /// Whether each request, a long-lived stream included, logs one event when it ends.

@@ -1,0 +1,371 @@
+//! From a document to a serving process, and back down (operations contract, sections 1.1 and 2).
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+use xmtp_protocol::ParseOnly;
+use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
+use xmtp_streams::Streams;
+
+use crate::config::{Config, ConfigErrors, Document, checks};
+use crate::published::{ConfigurationTooLarge, published};
+use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
+use crate::services::configuration::ConfigurationEndpoint;
+use crate::services::health::{HealthEndpoint, Serving};
+use crate::services::publish::PublishEndpoint;
+use crate::services::query::{QueryEndpoint, QueryLimits};
+use crate::services::subscription::SubscriptionEndpoint;
+use crate::services::{
+    ConfigurationServiceServer, HealthServer, PublishServiceServer, QueryServiceServer,
+    SubscriptionServiceServer,
+};
+use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
+use crate::telemetry::MetricsListener;
+use crate::transport::{self, Admission, Listener};
+
+/// Full names of core's services, as health reports them.
+const SERVICES: [&str; 4] = [
+    "xmtp.backend.v1.QueryService",
+    "xmtp.backend.v1.PublishService",
+    "xmtp.backend.v1.SubscriptionService",
+    "xmtp.backend.v1.ConfigurationService",
+];
+
+/// Time for streams to end once they are told to.
+const STREAM_END_GRACE: Duration = Duration::from_secs(1);
+
+/// Why the server does not start. Shows no configured value but listen addresses.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port cannot be had.
+    #[error("{key}: cannot listen on {address}: {}", source.kind())]
+    Listen {
+        /// The configuration key.
+        key: &'static str,
+        /// Its address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The database that a subsystem brings along does not start.
+    #[error("database.url: {0}")]
+    Provider(SubsystemError),
+    /// The database cannot be reached.
+    #[error("database.url: {0}")]
+    Connect(StoreError),
+    /// The database cannot be served.
+    #[error("database.url: {0}")]
+    Database(#[from] StartupCheckError),
+    /// Stream recovery failed at start.
+    #[error("streams cannot start: {0}")]
+    Streams(StoreError),
+    /// A setting does not fit the database's clock (OPS-020).
+    #[error(transparent)]
+    Check(#[from] checks::CheckError),
+    /// The public configuration is too large.
+    #[error(transparent)]
+    Published(#[from] ConfigurationTooLarge),
+}
+
+/// A configured server that has not touched anything yet.
+pub struct Server {
+    config: Config,
+    registrar: Registrar,
+    metrics: Option<PrometheusHandle>,
+}
+
+impl Server {
+    /// Takes the document apart among its owners.
+    ///
+    /// # Errors
+    /// Every problem of the document.
+    pub fn configure(
+        mut document: Document,
+        subsystems: &mut [Box<dyn Subsystem>],
+    ) -> Result<Self, ConfigErrors> {
+        let mut registrar = Registrar::default();
+        let mut errors = ConfigErrors::default();
+        for subsystem in subsystems {
+            errors.keep(subsystem.configure(&mut Configure::new(&mut document, &mut registrar)));
+        }
+        let config = errors.keep(Config::load(&mut document));
+        match config {
+            Some(config) => errors.or(Self { config, registrar, metrics: None }),
+            None => Err(errors),
+        }
+    }
+
+    /// Core's part of the configuration.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Serves the metrics of `handle` on `telemetry.metrics_listen`.
+    #[must_use]
+    pub fn with_metrics(mut self, handle: PrometheusHandle) -> Self {
+        self.metrics = Some(handle);
+        self
+    }
+
+    /// Brings everything up, in the contract's order; nothing is accepted before it all is (OPS-005).
+    ///
+    /// # Errors
+    /// [`StartError`]; what was started is stopped again.
+    pub async fn start(self) -> Result<RunningServer, StartError> {
+        let stop = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        if let (Some(handle), Some(address)) = (&self.metrics, self.config.telemetry.metrics_listen.0) {
+            let key = "telemetry.metrics_listen";
+            let listener = MetricsListener::bind(address)
+                .await
+                .map_err(|source| StartError::Listen { key, address, source })?;
+            tasks.spawn(listener.serve(handle.clone(), stop.clone()));
+        }
+        let database = self.provide_database().await?;
+        let running = self.start_on(database.as_deref(), stop.clone(), tasks).await;
+        match running {
+            Ok(mut running) => {
+                running.database = database;
+                Ok(running)
+            }
+            Err(error) => {
+                stop.cancel();
+                stop_database(database).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts a subsystem's database where the configuration asks for one.
+    async fn provide_database(&self) -> Result<Option<Box<dyn ProvidedDatabase>>, StartError> {
+        let url = &self.config.database.url;
+        match self.registrar.database_provider(url.scheme()) {
+            Some(provider) => provider.start(url.secret()).await.map(Some).map_err(StartError::Provider),
+            None => Ok(None),
+        }
+    }
+
+    async fn start_on(
+        self,
+        database: Option<&dyn ProvidedDatabase>,
+        stop: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Result<RunningServer, StartError> {
+        let config = &self.config;
+        let url = database.map_or_else(|| config.database.url.secret().clone(), ProvidedDatabase::url);
+        let primary = Primary::connect(xmtp_store::Settings {
+            url,
+            max_connections: config.database.max_connections.to_u32(),
+            statement_timeout: config.database.max_statement_timeout_ms.milliseconds(),
+            transaction_timeout: config.publishing.max_publish_duration_ms.milliseconds(),
+        })
+        .await
+        .map_err(StartError::Connect)?;
+        primary.prepare().await?;
+        let now_ns = primary.clock_ns().await.map_err(StartError::Connect)?;
+        checks::retention_fits(now_ns, &config.retention)?;
+
+        let reads = primary.reads();
+        let end_streams = CancellationToken::new();
+        let streams = Streams::start(primary.clone(), reads.clone(), stream_settings(config), end_streams.clone())
+            .await
+            .map_err(StartError::Streams)?;
+        let serving = Serving::new();
+        let end_watches = CancellationToken::new();
+        let routes = routes(config, &primary, reads, &streams, &serving, &end_watches)?;
+
+        let address = config.server.listen.0;
+        let key = "server.listen";
+        let listen_error = |source| StartError::Listen { key, address, source };
+        let listener = Listener::bind(address).await.map_err(listen_error)?;
+        let local_addr = listener.local_addr().map_err(listen_error)?;
+        let admission = Admission::default();
+        let stack = transport::stack(routes, admission.clone());
+        serving.set(true);
+        tasks.spawn(listener.serve(stack, config.limits.max_http2_streams.to_u32(), stop.clone()));
+        tracing::info!(%local_addr, "serving");
+        Ok(RunningServer {
+            local_addr,
+            drain: config.server.max_drain_duration_ms.milliseconds(),
+            serving,
+            admission,
+            end_streams,
+            end_watches,
+            stop,
+            tasks,
+            streams,
+            primary,
+            database: None,
+        })
+    }
+}
+
+/// A server that serves.
+pub struct RunningServer {
+    local_addr: SocketAddr,
+    drain: Duration,
+    serving: Serving,
+    admission: Admission,
+    end_streams: CancellationToken,
+    end_watches: CancellationToken,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    streams: Streams,
+    primary: Primary,
+    database: Option<Box<dyn ProvidedDatabase>>,
+}
+
+impl RunningServer {
+    /// Where the gRPC port is.
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Drains and stops: health says so, streams end, new requests are refused, admitted unary requests
+    /// have until the drain deadline (OPS-007, OPS-008).
+    pub async fn stop(self) {
+        tracing::info!("draining");
+        self.serving.set(false);
+        self.admission.close();
+        self.end_streams.cancel();
+        if timeout(self.drain, self.admission.drained()).await.is_err() {
+            tracing::warn!("drain deadline passed with requests in flight");
+            self.admission.expire();
+        }
+        self.end_watches.cancel();
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        // Sessions end by themselves; one that a stuck read holds goes with the process.
+        let _ = timeout(STREAM_END_GRACE, self.streams.stopped()).await;
+        let _ = timeout(STREAM_END_GRACE, self.primary.close()).await;
+        stop_database(self.database).await;
+        tracing::info!("stopped");
+    }
+}
+
+async fn stop_database(database: Option<Box<dyn ProvidedDatabase>>) {
+    if let Some(database) = database
+        && let Err(error) = database.stop().await
+    {
+        tracing::error!(%error, "the provided database did not stop cleanly");
+    }
+}
+
+fn routes(
+    config: &Config,
+    primary: &Primary,
+    reads: Reads,
+    streams: &Streams,
+    serving: &Serving,
+    end_watches: &CancellationToken,
+) -> Result<Routes, StartError> {
+    let limits = &config.limits;
+    let (max_in, max_out) = (limits.max_request_bytes.to_usize(), limits.max_response_bytes.to_usize());
+    let publisher = Publisher::new(primary.clone(), Arc::new(ParseOnly), publish_limits(config), retention(config));
+    let publish = PublishEndpoint(Arc::new(publisher));
+    let query = QueryEndpoint { primary: primary.clone(), reads, limits: query_limits(config) };
+    let subscription = SubscriptionEndpoint {
+        streams: streams.clone(),
+        keepalive_interval_ms: nonzero(config.streams.keepalive_interval_ms.to_u32()),
+    };
+    let health = HealthEndpoint {
+        serving: serving.clone(),
+        services: SERVICES.into(),
+        shutdown: end_watches.clone(),
+    };
+    // The public configuration has a cap of its own, checked here and not by the transport.
+    let configuration = ConfigurationEndpoint(published(config)?);
+    let mut routes = Routes::builder();
+    routes
+        .add_service(
+            PublishServiceServer::new(publish)
+                .max_decoding_message_size(max_in)
+                .max_encoding_message_size(max_out),
+        )
+        .add_service(
+            QueryServiceServer::new(query)
+                .max_decoding_message_size(max_in)
+                .max_encoding_message_size(max_out),
+        )
+        .add_service(
+            SubscriptionServiceServer::new(subscription)
+                .max_decoding_message_size(max_in)
+                .max_encoding_message_size(max_out),
+        )
+        .add_service(ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in))
+        .add_service(HealthServer::new(health).max_decoding_message_size(max_in));
+    Ok(routes.routes())
+}
+
+fn publish_limits(config: &Config) -> PublishLimits {
+    let limits = &config.limits;
+    PublishLimits {
+        max_request_bytes: limits.max_request_bytes.to_usize(),
+        max_envelope_bytes: limits.max_envelope_bytes.to_usize(),
+        max_publish_topics: limits.max_publish_topics.to_usize(),
+        max_scw_signatures: limits.max_scw_signatures.to_usize(),
+        max_identity_entries: limits.max_identity_entries.to_usize(),
+        max_duration: config.publishing.max_publish_duration_ms.milliseconds(),
+    }
+}
+
+fn query_limits(config: &Config) -> QueryLimits {
+    let limits = &config.limits;
+    QueryLimits {
+        max_query_topics: limits.max_query_topics.to_usize(),
+        default_query_limit: limits.default_query_limit.to_u32(),
+        max_query_limit: limits.max_query_limit.to_u32(),
+        max_newest_metadata_topics: limits.max_newest_metadata_topics.to_usize(),
+        max_newest_full_topics: limits.max_newest_full_topics.to_usize(),
+        max_response_bytes: limits.max_response_bytes.to_usize(),
+    }
+}
+
+fn retention(config: &Config) -> RetentionPeriods {
+    let seconds = |period: u64| i64::try_from(period).unwrap_or(i64::MAX);
+    RetentionPeriods {
+        group_message_seconds: seconds(config.retention.group_message_seconds.get()),
+        welcome_seconds: seconds(config.retention.welcome_seconds.get()),
+        key_package_seconds: seconds(config.retention.key_package_seconds.get()),
+    }
+}
+
+fn stream_settings(config: &Config) -> xmtp_streams::Settings {
+    let (streams, limits) = (&config.streams, &config.limits);
+    let rate = |per_second, burst| xmtp_streams::Rate {
+        per_second: nonzero(per_second),
+        burst: nonzero(burst),
+    };
+    xmtp_streams::Settings {
+        poll_interval: streams.poll_interval_ms.milliseconds(),
+        max_gap_ranges: streams.max_gap_ranges.to_usize(),
+        max_barrier_wait: config.publishing.max_barrier_wait_ms.milliseconds(),
+        keepalive_interval_ms: nonzero(streams.keepalive_interval_ms.to_u32()),
+        max_pong_wait: streams.max_pong_wait_ms.milliseconds(),
+        fetch_permits: xmtp_streams::fetch_permits(config.database.max_connections.to_u32()),
+        limits: xmtp_streams::Limits {
+            max_request_bytes: limits.max_request_bytes.to_usize(),
+            max_response_bytes: limits.max_response_bytes.to_usize(),
+            max_update_adds: limits.max_update_adds.to_usize(),
+            max_update_removes: limits.max_update_removes.to_usize(),
+            max_stream_topics: limits.max_stream_topics.to_usize(),
+            max_static_topics: limits.max_static_topics.to_usize(),
+            updates: rate(limits.max_update_frames_per_second.to_u32(), limits.max_update_burst.to_u32()),
+            pings: rate(limits.max_ping_frames_per_second.to_u32(), limits.max_ping_burst.to_u32()),
+        },
+    }
+}
+
+/// The types of these keys admit no zero.
+fn nonzero(value: u32) -> NonZeroU32 {
+    NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN)
+}

@@ -1,0 +1,308 @@
+//! `Publish`, from a decoded request to stored metadata (spec 002 section 4; contract of the API,
+//! section 5.1).
+
+mod batch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use tokio::time::timeout;
+use tracing::{Instrument, info_span};
+use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
+use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
+use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
+use xmtp_store::publish::{Duplicates, PublishConnection, PublishLocks};
+use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
+
+use batch::{Batch, Entry};
+
+/// Bounds of a publish (API-131).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PublishLimits {
+    /// Bytes of a request, encoded again.
+    pub(crate) max_request_bytes: usize,
+    /// Bytes of an envelope, encoded again.
+    pub(crate) max_envelope_bytes: usize,
+    /// Distinct topics of a request.
+    pub(crate) max_publish_topics: usize,
+    /// Contract-wallet signatures of one identity update.
+    pub(crate) max_scw_signatures: usize,
+    /// Stored updates of one inbox; new ones beyond it are refused.
+    pub(crate) max_identity_entries: usize,
+    /// From the first lock to the commit.
+    pub(crate) max_duration: Duration,
+}
+
+/// How long rows are kept, by kind, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetentionPeriods {
+    /// Application messages of groups.
+    pub(crate) group_message_seconds: i64,
+    /// Welcomes.
+    pub(crate) welcome_seconds: i64,
+    /// Key packages.
+    pub(crate) key_package_seconds: i64,
+}
+
+impl RetentionPeriods {
+    /// `None` for what is never deleted, whatever is configured (API-212, OPS-001).
+    const fn of(self, kind: TopicKind, is_commit_or_proposal: bool) -> Option<i64> {
+        match kind {
+            TopicKind::GroupMessage if is_commit_or_proposal => None,
+            TopicKind::GroupMessage => Some(self.group_message_seconds),
+            TopicKind::Welcome => Some(self.welcome_seconds),
+            TopicKind::KeyPackage => Some(self.key_package_seconds),
+            TopicKind::IdentityUpdate | TopicKind::CommitLogEntry => None,
+        }
+    }
+}
+
+/// Why an input is refused. The texts are constant and free of request data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The request is too long when encoded again.
+    #[error("publish request exceeds byte limit")]
+    RequestTooLarge,
+    /// The request names too many topics.
+    #[error("publish exceeds topic limit")]
+    TooManyTopics,
+    /// The envelope is too long when encoded again.
+    #[error("envelope exceeds byte limit")]
+    EnvelopeTooLarge,
+    /// The payload is unset, does not parse, or gives no legal topic.
+    #[error("envelope validation failed")]
+    Malformed,
+    /// A second, different update for one inbox (API-233).
+    #[error("distinct updates address one inbox")]
+    SecondUpdate,
+    /// Too many contract-wallet signatures in one update.
+    #[error("identity update exceeds signature limit")]
+    TooManySignatures,
+    /// The inbox has as many updates as it may have (API-234).
+    #[error("identity history limit reached")]
+    HistoryFull,
+    /// The key package fails a check.
+    #[error("envelope validation failed")]
+    KeyPackage,
+    /// The update does not apply to its history.
+    #[error("envelope validation failed")]
+    IdentityUpdate,
+    /// A signature of the update is wrong.
+    #[error("envelope validation failed")]
+    Signature,
+}
+
+impl Refusal {
+    /// The class that clients act on.
+    pub(crate) const fn reason(self) -> Reason {
+        match self {
+            Self::RequestTooLarge
+            | Self::TooManyTopics
+            | Self::EnvelopeTooLarge
+            | Self::TooManySignatures => Reason::TooLarge,
+            Self::Malformed => Reason::MalformedPayload,
+            Self::KeyPackage => Reason::InvalidKeyPackage,
+            Self::SecondUpdate | Self::HistoryFull | Self::IdentityUpdate => Reason::InvalidIdentityUpdate,
+            Self::Signature => Reason::InvalidSignature,
+        }
+    }
+}
+
+/// Why a publish stored nothing, or may have stored everything without saying so.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PublishFailure {
+    /// An input, or the whole request, is refused; nothing is stored.
+    #[error("{refusal}")]
+    Refused {
+        /// Position of the input; `None` when the whole request is at fault.
+        index: Option<u32>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A signature cannot be judged now (API-231); nothing is stored.
+    #[error("signature verifier unavailable")]
+    VerifierUnavailable,
+    /// An inbox's history grew between its validation and the locks (API-232); nothing is stored.
+    #[error("identity history changed during validation")]
+    HistoryMoved,
+    /// The lifetime ran out; whether anything is stored is unknown.
+    #[error("publish timed out")]
+    TimedOut,
+    /// Storage failed; whether anything is stored is unknown unless an invariant broke.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A verdict on one input that could not be given before the locks.
+#[derive(Clone, Copy)]
+enum Verdict {
+    Refused(Refusal),
+    Unavailable,
+}
+
+/// What validation left for the transaction to decide.
+struct Survivor<'a> {
+    entry: &'a Entry,
+    verdict: Option<Verdict>,
+    /// Head of the history that was validated; of identity updates only.
+    validated_head: Option<SequenceId>,
+}
+
+/// Carries out publishes.
+pub(crate) struct Publisher {
+    primary: Primary,
+    validator: Arc<dyn Validator>,
+    limits: PublishLimits,
+    retention: RetentionPeriods,
+}
+
+impl Publisher {
+    pub(crate) fn new(
+        primary: Primary,
+        validator: Arc<dyn Validator>,
+        limits: PublishLimits,
+        retention: RetentionPeriods,
+    ) -> Self {
+        Self { primary, validator, limits, retention }
+    }
+
+    /// Stores the envelopes of `request`, all or none, and returns the metadata of each in its order.
+    pub(crate) async fn publish(&self, request: PublishRequest) -> Result<Vec<Metadata>, PublishFailure> {
+        let inputs = request.envelopes.len() as u64;
+        let result = self.store(request).await;
+        let count = |outcome: &'static str, positions| {
+            counter!("xmtp_publish_envelopes_total", "outcome" => outcome).increment(positions);
+        };
+        match result {
+            Ok(Published { metadata, stored }) => {
+                count("stored", stored);
+                count("duplicate", inputs - stored);
+                Ok(metadata)
+            }
+            Err(failure) => {
+                count("rejected", inputs);
+                Err(failure)
+            }
+        }
+    }
+
+    async fn store(&self, request: PublishRequest) -> Result<Published, PublishFailure> {
+        let batch = info_span!("publish.parse_publish").in_scope(|| Batch::parse(request, &self.limits))?;
+        if batch.is_empty() {
+            return Ok(Published { metadata: Vec::new(), stored: 0 });
+        }
+        let keys: Vec<EnvelopeKey> = batch.entries.iter().map(Entry::key).collect();
+        let mut connection = Some(self.primary.publish().await?);
+        let known = match &mut connection {
+            Some(connection) if !keys.is_empty() => connection.find_duplicates(&keys).await?,
+            _ => Duplicates::new(),
+        };
+        let new: Vec<&Entry> = batch.entries.iter().filter(|entry| !known.contains_key(&entry.key())).collect();
+        if new.is_empty() {
+            if let Some(connection) = connection {
+                connection.release();
+            }
+            return batch.conclude(None, known);
+        }
+        // Validation may read history and wait for a chain: no connection waits with it.
+        if new.iter().any(|entry| entry.needs_validation())
+            && let Some(connection) = connection.take()
+        {
+            connection.release();
+        }
+        let survivors = self.validate(new).instrument(info_span!("publish.validate_publish")).await?;
+        let connection = match connection {
+            Some(connection) => connection,
+            None => self.primary.publish().await?,
+        };
+        timeout(self.limits.max_duration, self.commit(&batch, known, &survivors, connection))
+            .await
+            .map_err(|_| PublishFailure::TimedOut)?
+    }
+
+    /// Judges what is new, with no lock and no transaction held.
+    async fn validate<'a>(&self, new: Vec<&'a Entry>) -> Result<Vec<Survivor<'a>>, PublishFailure> {
+        let mut survivors = Vec::with_capacity(new.len());
+        for entry in new {
+            let (verdict, validated_head) = match &entry.parsed.content {
+                Content::IdentityUpdate { update, .. } => {
+                    let history = self.primary.history(&entry.parsed.topic).await?;
+                    let verdict = if history.payloads.len() >= self.limits.max_identity_entries {
+                        Some(Verdict::Refused(Refusal::HistoryFull))
+                    } else {
+                        verdict(self.validator.identity_update(&history.payloads, update).await)
+                    };
+                    (verdict, Some(history.head))
+                }
+                Content::KeyPackage { tls } => (verdict(self.validator.key_package(tls).await), None),
+                Content::GroupMessage | Content::Welcome | Content::CommitLogEntry => (None, None),
+            };
+            survivors.push(Survivor { entry, verdict, validated_head });
+        }
+        Ok(survivors)
+    }
+
+    /// The transaction. Dropped at any point, it leaves nothing behind (ARC-051).
+    async fn commit(
+        &self,
+        batch: &Batch,
+        mut known: Duplicates,
+        survivors: &[Survivor<'_>],
+        connection: PublishConnection,
+    ) -> Result<Published, PublishFailure> {
+        let locks = PublishLocks::new(survivors.iter().map(|survivor| &survivor.entry.parsed.topic));
+        let mut transaction = connection.begin(&locks).instrument(info_span!("publish.locks")).await?;
+        let keys: Vec<EnvelopeKey> = survivors.iter().map(|survivor| survivor.entry.key()).collect();
+        known.extend(transaction.find_duplicates(&keys).await?);
+        let remaining: Vec<&Survivor<'_>> =
+            survivors.iter().filter(|survivor| !known.contains_key(&survivor.entry.key())).collect();
+
+        let (topics, heads): (Vec<Topic>, Vec<SequenceId>) = remaining
+            .iter()
+            .filter_map(|survivor| Some((survivor.entry.parsed.topic, survivor.validated_head?)))
+            .unzip();
+        if !topics.is_empty() && transaction.heads(&topics).await? != heads {
+            transaction.rollback().await?;
+            return Err(PublishFailure::HistoryMoved);
+        }
+        let refused = remaining
+            .iter()
+            .filter_map(|survivor| Some((survivor.entry.index, survivor.verdict?)))
+            .min_by_key(|(index, _)| *index);
+        if refused.is_some() || batch.refused.is_some() || remaining.is_empty() {
+            transaction.rollback().await?;
+            return batch.conclude(refused, known);
+        }
+        let envelopes: Vec<NewEnvelope> = remaining
+            .iter()
+            .map(|survivor| survivor.entry.to_new(self.retention))
+            .collect();
+        let envelopes: Vec<&NewEnvelope> = envelopes.iter().collect();
+        let stored =
+            transaction.commit(&envelopes).instrument(info_span!("db.commit_publish")).await?;
+        let mut published = {
+            known.extend(stored.iter().map(|metadata| (metadata.key(), *metadata)));
+            batch.conclude(None, known)?
+        };
+        published.stored = stored.len() as u64;
+        Ok(published)
+    }
+}
+
+/// What a publish achieved.
+struct Published {
+    /// One for each input, in its order.
+    metadata: Vec<Metadata>,
+    /// New rows.
+    stored: u64,
+}
+
+fn verdict(result: Result<(), ValidationError>) -> Option<Verdict> {
+    Some(match result.err()? {
+        ValidationError::KeyPackage => Verdict::Refused(Refusal::KeyPackage),
+        ValidationError::IdentityUpdate => Verdict::Refused(Refusal::IdentityUpdate),
+        ValidationError::Signature => Verdict::Refused(Refusal::Signature),
+        ValidationError::Unavailable => Verdict::Unavailable,
+    })
+}

@@ -1,0 +1,24 @@
+//! `PublishService`.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use tracing::{Instrument, info_span};
+use xmtp_protocol::proto::xmtp::backend::v1::{PublishRequest, PublishResponse};
+
+use super::xmtp::backend::v1::publish_service_server::PublishService;
+use crate::publish::Publisher;
+use crate::{status, wire};
+
+/// Serves publishes.
+pub(crate) struct PublishEndpoint(pub(crate) Arc<Publisher>);
+
+#[tonic::async_trait]
+impl PublishService for PublishEndpoint {
+    async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
+        let published = self.0.publish(request.into_inner()).instrument(info_span!("rpc.publish")).await;
+        let metadata = published.map_err(|failure| status::publish(&failure))?;
+        let envelope_metas = metadata.iter().map(wire::envelope_meta).collect();
+        Ok(Response::new(PublishResponse { envelope_metas }))
+    }
+}

@@ -1,0 +1,150 @@
+//! `QueryService`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use tonic::{Request, Response, Status};
+use tracing::{Instrument, info_span};
+use xmtp_protocol::proto::xmtp::backend::v1::{
+    Continuation, QueryNewestRequest, QueryRequest, Topic as WireTopic,
+};
+use xmtp_protocol::{SequenceId, Topic, TopicKind};
+use xmtp_store::{NewestEnvelope, Page, Primary, Reads, TopicPosition};
+
+use super::xmtp::backend::v1::query_service_server::QueryService;
+use crate::wire::{self, NewestResult, QueryNewestResponse, QueryResponse};
+use crate::status;
+
+/// Bounds of queries (API-131), all counted on the request as sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueryLimits {
+    pub(crate) max_query_topics: usize,
+    pub(crate) default_query_limit: u32,
+    pub(crate) max_query_limit: u32,
+    pub(crate) max_newest_metadata_topics: usize,
+    pub(crate) max_newest_full_topics: usize,
+    pub(crate) max_response_bytes: usize,
+}
+
+/// Serves queries: pages from the primary, newest envelopes from the reads that may lag (OPS-009).
+pub(crate) struct QueryEndpoint {
+    pub(crate) primary: Primary,
+    pub(crate) reads: Reads,
+    pub(crate) limits: QueryLimits,
+}
+
+#[tonic::async_trait]
+impl QueryService for QueryEndpoint {
+    async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryResponse>, Status> {
+        self.page(request.into_inner()).instrument(info_span!("rpc.query")).await.map(Response::new)
+    }
+
+    async fn query_newest(
+        &self,
+        request: Request<QueryNewestRequest>,
+    ) -> Result<Response<QueryNewestResponse>, Status> {
+        self.newest(request.into_inner()).instrument(info_span!("rpc.query_newest")).await.map(Response::new)
+    }
+}
+
+impl QueryEndpoint {
+    async fn page(&self, request: QueryRequest) -> Result<QueryResponse, Status> {
+        let positions = self.positions(&request)?;
+        let limit = match request.limit {
+            0 => self.limits.default_query_limit,
+            asked => asked.min(self.limits.max_query_limit),
+        };
+        let respond = |envelopes, has_more| QueryResponse {
+            envelopes,
+            continuation: Some(Continuation { has_more }),
+        };
+        if positions.is_empty() {
+            return Ok(respond(Vec::new(), false));
+        }
+        let page = self
+            .primary
+            .query(&positions, limit.into(), self.limits.max_response_bytes)
+            .await
+            .map_err(|error| status::store(&error))?;
+        match page {
+            Page::Rows { envelopes, has_more } => {
+                Ok(respond(envelopes.iter().map(xmtp_store::StoredEnvelope::encode).collect(), has_more))
+            }
+            Page::TooLarge => Err(too_large()),
+        }
+    }
+
+    /// Checks every entry, then reads a topic that is named several times from its lowest cursor
+    /// (API-242).
+    fn positions(&self, request: &QueryRequest) -> Result<Vec<TopicPosition>, Status> {
+        within(request.queries.len(), self.limits.max_query_topics)?;
+        let mut positions: Vec<TopicPosition> = Vec::with_capacity(request.queries.len());
+        let mut places: HashMap<Topic, usize> = HashMap::with_capacity(request.queries.len());
+        for query in &request.queries {
+            let topic = topic(query.topic.as_ref())?;
+            if topic.kind() == TopicKind::KeyPackage {
+                return Err(Status::invalid_argument("key packages require QueryNewest"));
+            }
+            let after = SequenceId::from_cursor(query.cursor.as_ref())
+                .map_err(|_| Status::invalid_argument("cursor exceeds signed 64-bit range"))?;
+            match places.entry(topic) {
+                Entry::Occupied(place) => {
+                    let position = &mut positions[*place.get()];
+                    position.after = position.after.min(after);
+                }
+                Entry::Vacant(place) => {
+                    place.insert(positions.len());
+                    positions.push(TopicPosition { topic, after });
+                }
+            }
+        }
+        Ok(positions)
+    }
+
+    async fn newest(&self, request: QueryNewestRequest) -> Result<QueryNewestResponse, Status> {
+        let full = request.include_full_envelope;
+        let limits = &self.limits;
+        let max = if full { limits.max_newest_full_topics } else { limits.max_newest_metadata_topics };
+        within(request.topics.len(), max)?;
+        let mut topics: Vec<Topic> = Vec::with_capacity(request.topics.len());
+        let mut places: HashMap<Topic, usize> = HashMap::with_capacity(request.topics.len());
+        for named in &request.topics {
+            let topic = topic(Some(named))?;
+            if let Entry::Vacant(place) = places.entry(topic) {
+                place.insert(topics.len());
+                topics.push(topic);
+            }
+        }
+        if topics.is_empty() {
+            return Ok(QueryNewestResponse::default());
+        }
+        let found = if full {
+            self.reads.newest_envelopes(&topics, limits.max_response_bytes).await
+        } else {
+            self.reads.newest_metadata(&topics).await.map(Some)
+        };
+        let mut newest = found.map_err(|error| status::store(&error))?.ok_or_else(too_large)?;
+        // Any order would do; that of first mention is the least surprising.
+        newest.sort_unstable_by_key(|newest| places.get(&newest.metadata.topic));
+        Ok(QueryNewestResponse { results: newest.into_iter().map(newest_result).collect() })
+    }
+}
+
+fn newest_result(newest: NewestEnvelope) -> NewestResult {
+    let meta = wire::envelope_meta(&newest.metadata);
+    NewestResult { topic: meta.topic.clone(), meta: Some(meta), envelope: newest.payload }
+}
+
+fn topic(named: Option<&WireTopic>) -> Result<Topic, Status> {
+    let named = named.ok_or_else(|| Status::invalid_argument("topic is absent"))?;
+    Topic::parse(&named.topic).map_err(|_| Status::invalid_argument("invalid topic"))
+}
+
+fn within(items: usize, max: usize) -> Result<(), Status> {
+    if items > max { Err(Status::invalid_argument("request exceeds item limit")) } else { Ok(()) }
+}
+
+/// What the transport says of a response that it would not send, said before it is built (API-283).
+fn too_large() -> Status {
+    Status::out_of_range("response exceeds byte limit")
+}

@@ -1,0 +1,74 @@
+//! The one place where typed errors become gRPC statuses (API-281).
+
+use bytes::Bytes;
+use metrics::counter;
+use prost::Message;
+use prost_types::Any;
+use tonic::{Code, Status};
+use xmtp_protocol::proto::google::rpc;
+use xmtp_protocol::proto::xmtp::backend::v1::PublishError;
+use xmtp_store::{ErrorKind, StoreError};
+use xmtp_streams::End;
+
+use crate::publish::{PublishFailure, Refusal};
+
+/// The answer while the server drains (OPS-007).
+pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
+
+/// A failed database operation, counted by kind.
+pub(crate) fn store(error: &StoreError) -> Status {
+    let (kind, status) = match error.kind() {
+        ErrorKind::Timeout | ErrorKind::LockTimeout => {
+            ("timeout", Status::deadline_exceeded("database operation timed out"))
+        }
+        ErrorKind::Connection => ("connection", Status::unavailable("database operation failed")),
+        ErrorKind::Invariant => ("invariant", Status::internal("storage invariant failed")),
+        ErrorKind::Other => ("other", Status::unavailable("database operation failed")),
+    };
+    tracing::error!(%error, kind, "database operation failed");
+    counter!("xmtp_db_errors_total", "kind" => kind).increment(1);
+    status
+}
+
+/// A failed publish. `INVALID_ARGUMENT` carries the one detail that clients act on (API-223).
+pub(crate) fn publish(failure: &PublishFailure) -> Status {
+    match failure {
+        PublishFailure::Refused { index, refusal } => refused(*index, *refusal),
+        PublishFailure::VerifierUnavailable => Status::unavailable(failure.to_string()),
+        PublishFailure::HistoryMoved => Status::aborted(failure.to_string()),
+        PublishFailure::TimedOut => {
+            counter!("xmtp_db_errors_total", "kind" => "timeout").increment(1);
+            Status::deadline_exceeded(failure.to_string())
+        }
+        PublishFailure::Store(error) => store(error),
+    }
+}
+
+fn refused(index: Option<u32>, refusal: Refusal) -> Status {
+    let text = refusal.to_string();
+    let detail = PublishError { index, reason: refusal.reason().into(), message: text.clone() };
+    counter!("xmtp_publish_rejections_total", "reason" => refusal.reason().as_str_name()).increment(1);
+    let status = rpc::Status {
+        code: Code::InvalidArgument.into(),
+        message: text.clone(),
+        details: vec![Any {
+            type_url: "type.googleapis.com/xmtp.backend.v1.PublishError".to_owned(),
+            value: detail.encode_to_vec(),
+        }],
+    };
+    Status::with_details(Code::InvalidArgument, text, Bytes::from(status.encode_to_vec()))
+}
+
+/// The end of a stream. A client's own end is no error and never comes here.
+pub(crate) fn stream_end(end: End) -> Status {
+    let code = match end {
+        End::Client => Code::Cancelled,
+        End::Invalid(_) => Code::InvalidArgument,
+        End::TooLong(_) => Code::OutOfRange,
+        End::RateLimited(_) | End::Backpressure | End::Capacity(_) => Code::ResourceExhausted,
+        End::Keepalive => Code::DeadlineExceeded,
+        End::Tailer | End::Database(_) | End::Shutdown => Code::Unavailable,
+        End::Corrupt => Code::Internal,
+    };
+    Status::new(code, end.to_string())
+}
