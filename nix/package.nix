@@ -13,12 +13,7 @@ rustPlatform.buildRustPackage {
   pname = "xmtp-backend";
   inherit (manifest) version;
 
-  src = lib.fileset.toSource {
-    root = ../.;
-    fileset = lib.fileset.intersection (lib.fileset.gitTracked ../.) (
-      lib.fileset.difference ../. (lib.fileset.unions [ ../nix ../flake.nix ])
-    );
-  };
+  src = lib.cleanSource ../.;
   cargoLock.lockFile = ../Cargo.lock;
 
   # The queries are checked against their committed descriptions: there is no database here.
