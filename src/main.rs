@@ -1,3 +1,11 @@
-//! The composition root.
+//! The composition root: the command line, and the list of subsystems.
 
-fn main() {}
+mod cli;
+mod serve;
+mod subsystems;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

@@ -27,11 +27,6 @@ pub trait Subsystem: Send {
         Vec::new()
     }
 
-    /// Schemes of `database.url` that it serves with a database of its own.
-    fn database_schemes(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// Takes its parts out of the document, checks them, and registers what they ask for.
     ///
     /// # Errors

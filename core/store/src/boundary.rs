@@ -60,7 +60,7 @@ impl Primary {
         let (class, id) = GlobalLock::AllocationBarrier.key();
         let slice = QUEUE_SLICE.as_millis();
         let begin = format!(
-            "BEGIN; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
         );
         let begun = sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *lease).await;
         if let Err(error) = begun.map_err(StoreError::from) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::counter;
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
+use sqlx::{PgConnection, PgPool, Postgres, Row, pool::PoolConnection};
 
 use crate::StoreError;
 
@@ -47,7 +47,6 @@ impl Settings {
                 ("statement_timeout", milliseconds(self.statement_timeout)),
                 ("transaction_timeout", milliseconds(self.transaction_timeout)),
                 ("client_connection_check_interval", milliseconds(CLIENT_CONNECTION_CHECK)),
-                ("default_transaction_isolation", "read\\ committed".to_owned()),
             ]))
     }
 
@@ -72,11 +71,11 @@ impl Settings {
 /// misses a `BEGIN` whose answer nobody read. A transaction that already failed makes the question
 /// itself fail, which discards the connection.
 async fn leave_no_transaction(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let open = sqlx::query_scalar!(
-        r#"SELECT transaction_timestamp() < statement_timestamp() AS "open!""#
-    )
-    .fetch_one(&mut *connection)
-    .await?;
+    // One simple-protocol message, so that outside a transaction the two are the same instant.
+    let answer = sqlx::raw_sql("SELECT transaction_timestamp() < statement_timestamp()")
+        .fetch_one(&mut *connection)
+        .await?;
+    let open: bool = answer.try_get(0)?;
     if open {
         counter!(RELEASED_OPEN_TRANSACTIONS).increment(1);
         sqlx::raw_sql("ROLLBACK").execute(connection).await?;

@@ -15,6 +15,7 @@ mod error;
 mod folder;
 mod installation;
 mod postmaster;
+mod subsystem;
 mod watchdog;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ use watchdog::Watchdog;
 
 pub use error::Error;
 pub use installation::{BIN_VARIABLE, OLDEST_VERSION};
+pub use subsystem::{EmbeddedPostgresSubsystem, SCHEME};
 
 /// A running server. Dropping it asks the server for a fast shutdown without waiting for it; so does the end of this
 /// process, in whatever way it ends.

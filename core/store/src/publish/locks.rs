@@ -55,10 +55,11 @@ impl PublishLocks {
         Self { identity, topics: keys }
     }
 
-    /// `BEGIN` and the locks, one statement each so that they are taken in this order.
+    /// `BEGIN` and the locks, one statement each so that they are taken in this order. A later
+    /// statement sees what committed while these waited (ARC-036).
     pub(crate) fn begin_statement(&self) -> String {
         let mut sql = String::with_capacity(160 + 21 * self.topics.len());
-        sql.push_str("BEGIN; ");
+        sql.push_str("BEGIN ISOLATION LEVEL READ COMMITTED; ");
         if self.identity {
             let (class, id) = GlobalLock::Identity.key();
             let _ = write!(sql, "SELECT pg_advisory_xact_lock({class}, {id}); ");

@@ -1,0 +1,171 @@
+//! The command line.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use xmtp_server::config::sections::LogLevel;
+use xmtp_server::config::{ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema};
+use xmtp_server::{Server, StartError};
+
+use crate::{serve, subsystems};
+
+/// A self-hosted backend for XMTP over PostgreSQL 17 or later.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or SIGINT, then drain.
+    Serve(DocumentArgs),
+    /// Serve on this machine with a PostgreSQL of its own and a ready-made configuration.
+    Dev(DevArgs),
+    /// Check, or describe, the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// List the optional subsystems of this build.
+    Subsystems,
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Check a document and name every problem of it; starts nothing.
+    Check(DocumentArgs),
+    /// Print the JSON schema of the document.
+    Schema,
+    /// Print an example document with every key, its meaning and its default.
+    Example,
+}
+
+/// Where the configuration comes from: exactly one of `--config`, the environment variable
+/// `XMTP_CONFIG` and `--config-file`.
+#[derive(Args)]
+struct DocumentArgs {
+    /// The whole TOML document; also in the environment variable `XMTP_CONFIG`.
+    #[arg(long, value_name = "TOML")]
+    config: Option<String>,
+    /// Path of a TOML file.
+    #[arg(long, value_name = "PATH")]
+    config_file: Option<PathBuf>,
+    /// Overrides `server.log_level`: off, error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+}
+
+#[derive(Args)]
+struct DevArgs {
+    /// Folder of the database; created where it is missing.
+    #[arg(long, value_name = "PATH", default_value = ".xmtp-dev")]
+    folder: PathBuf,
+    /// Address of the gRPC port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:5050")]
+    listen: SocketAddr,
+    /// Address of the metrics port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    metrics_listen: SocketAddr,
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Process(String),
+    #[error("cannot write: {}", .0.kind())]
+    Output(#[from] io::Error),
+}
+
+/// Parses the arguments and carries out what they say.
+pub(crate) fn run() -> ExitCode {
+    match execute(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nothing is left to tell it to if this fails.
+            let _ = writeln!(io::stderr(), "{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => {
+            let log_level = args.log_level;
+            let server = args.configure()?;
+            serve::run(server, log_level, |_| Ok(()))
+        }
+        Command::Dev(args) => args.serve(),
+        Command::Config(ConfigCommand::Check(args)) => {
+            args.configure()?;
+            print("the configuration is valid")
+        }
+        Command::Config(ConfigCommand::Schema) => print(format_args!("{:#}", full_schema())),
+        Command::Config(ConfigCommand::Example) => {
+            let text = example(&full_schema(), &owned_schemas());
+            Ok(io::stdout().write_all(text.as_bytes())?)
+        }
+        Command::Subsystems => {
+            for subsystem in subsystems::all() {
+                print(subsystem.name())?;
+            }
+            Ok(())
+        }
+    }
+}
+
+impl DocumentArgs {
+    fn configure(self) -> Result<Server, Failure> {
+        let variable = std::env::var("XMTP_CONFIG").ok();
+        configure(&Source::select(self.config, variable, self.config_file)?.read()?)
+    }
+}
+
+impl DevArgs {
+    fn serve(self) -> Result<(), Failure> {
+        let folder = toml::Value::String(format!("embedded:{}", self.folder.display()));
+        let text = format!(
+            "[server]\nidentifier = \"local.xmtp.dev\"\nlisten = \"{}\"\n\
+             [telemetry]\nmetrics_listen = \"{}\"\n\
+             [database]\nurl = {folder}\n",
+            self.listen, self.metrics_listen,
+        );
+        let metrics = self.metrics_listen;
+        serve::run(configure(&text)?, None, |address| {
+            print(format_args!(
+                "\nThe XMTP backend listens on http://{address} (gRPC and gRPC-Web).\n\
+                 Metrics: http://{metrics}/metrics. Data: {folder}.\n\
+                 Try it:  xmtp-backend demo --url http://{address}\n\
+                 Stop it with Ctrl-C.\n"
+            ))
+        })
+    }
+}
+
+fn configure(text: &str) -> Result<Server, Failure> {
+    let document = Document::parse(text, subsystems::BUILD, |name| std::env::var(name).ok())?;
+    Ok(Server::configure(document, &mut subsystems::all())?)
+}
+
+fn owned_schemas() -> Vec<OwnedSchema> {
+    subsystems::all().iter().flat_map(|subsystem| subsystem.schemas()).collect()
+}
+
+fn full_schema() -> serde_json::Value {
+    schema(&owned_schemas(), subsystems::BUILD.url_schemes)
+}
+
+fn print(line: impl Display) -> Result<(), Failure> {
+    Ok(writeln!(io::stdout(), "{line}")?)
+}
