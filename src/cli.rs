@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use xmtp_server::config::sections::LogLevel;
-use xmtp_server::config::{ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema};
+use xmtp_server::config::{
+    ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema,
+};
 use xmtp_server::{Server, StartError};
 
 use crate::{serve, subsystems};
@@ -159,7 +161,10 @@ fn configure(text: &str) -> Result<Server, Failure> {
 }
 
 fn owned_schemas() -> Vec<OwnedSchema> {
-    subsystems::all().iter().flat_map(|subsystem| subsystem.schemas()).collect()
+    subsystems::all()
+        .iter()
+        .flat_map(|subsystem| subsystem.schemas())
+        .collect()
 }
 
 fn full_schema() -> serde_json::Value {

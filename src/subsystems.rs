@@ -15,7 +15,11 @@ pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
 pub(crate) const BUILD: Build = Build {
     absent: &[
         #[cfg(not(feature = "embedded-postgres"))]
-        xmtp_server::config::AbsentSubsystem { feature: "embedded-postgres", paths: &[], url_schemes: &["embedded"] },
+        xmtp_server::config::AbsentSubsystem {
+            feature: "embedded-postgres",
+            paths: &[],
+            url_schemes: &["embedded"],
+        },
     ],
     url_schemes: &[
         #[cfg(feature = "embedded-postgres")]

@@ -32,7 +32,11 @@ pub trait Validator: Send + Sync {
     fn key_package<'a>(&'a self, tls: &'a Bytes) -> Verdict<'a>;
 
     /// Judges an identity update against the stored envelopes of its inbox, ascending.
-    fn identity_update<'a>(&'a self, history: &'a [Bytes], update: &'a IdentityUpdate) -> Verdict<'a>;
+    fn identity_update<'a>(
+        &'a self,
+        history: &'a [Bytes],
+        update: &'a IdentityUpdate,
+    ) -> Verdict<'a>;
 }
 
 /// Accepts whatever parses.
@@ -44,7 +48,11 @@ impl Validator for ParseOnly {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn identity_update<'a>(&'a self, _history: &'a [Bytes], _update: &'a IdentityUpdate) -> Verdict<'a> {
+    fn identity_update<'a>(
+        &'a self,
+        _history: &'a [Bytes],
+        _update: &'a IdentityUpdate,
+    ) -> Verdict<'a> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -16,8 +16,8 @@ use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
 use xmtp_streams::Streams;
 
 use crate::config::{Config, ConfigErrors, Document, checks};
-use crate::published::{ConfigurationTooLarge, published};
 use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
+use crate::published::{ConfigurationTooLarge, published};
 use crate::services::configuration::ConfigurationEndpoint;
 use crate::services::health::{HealthEndpoint, Serving};
 use crate::services::publish::PublishEndpoint;
@@ -98,7 +98,11 @@ impl Server {
         }
         let config = errors.keep(Config::load(&mut document));
         match config {
-            Some(config) => errors.or(Self { config, registrar, metrics: None }),
+            Some(config) => errors.or(Self {
+                config,
+                registrar,
+                metrics: None,
+            }),
             None => Err(errors),
         }
     }
@@ -122,15 +126,24 @@ impl Server {
     pub async fn start(self) -> Result<RunningServer, StartError> {
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        if let (Some(handle), Some(address)) = (&self.metrics, self.config.telemetry.metrics_listen.0) {
+        if let (Some(handle), Some(address)) =
+            (&self.metrics, self.config.telemetry.metrics_listen.0)
+        {
             let key = "telemetry.metrics_listen";
-            let listener = MetricsListener::bind(address)
-                .await
-                .map_err(|source| StartError::Listen { key, address, source })?;
+            let listener =
+                MetricsListener::bind(address)
+                    .await
+                    .map_err(|source| StartError::Listen {
+                        key,
+                        address,
+                        source,
+                    })?;
             tasks.spawn(listener.serve(handle.clone(), stop.clone()));
         }
         let database = self.provide_database().await?;
-        let running = self.start_on(database.as_deref(), stop.clone(), tasks).await;
+        let running = self
+            .start_on(database.as_deref(), stop.clone(), tasks)
+            .await;
         match running {
             Ok(mut running) => {
                 running.database = database;
@@ -148,7 +161,11 @@ impl Server {
     async fn provide_database(&self) -> Result<Option<Box<dyn ProvidedDatabase>>, StartError> {
         let url = &self.config.database.url;
         match self.registrar.database_provider(url.scheme()) {
-            Some(provider) => provider.start(url.secret()).await.map(Some).map_err(StartError::Provider),
+            Some(provider) => provider
+                .start(url.secret())
+                .await
+                .map(Some)
+                .map_err(StartError::Provider),
             None => Ok(None),
         }
     }
@@ -160,7 +177,10 @@ impl Server {
         tasks: TaskTracker,
     ) -> Result<RunningServer, StartError> {
         let config = &self.config;
-        let url = database.map_or_else(|| config.database.url.secret().clone(), ProvidedDatabase::url);
+        let url = database.map_or_else(
+            || config.database.url.secret().clone(),
+            ProvidedDatabase::url,
+        );
         let primary = Primary::connect(xmtp_store::Settings {
             url,
             max_connections: config.database.max_connections.to_u32(),
@@ -175,22 +195,35 @@ impl Server {
 
         let reads = primary.reads();
         let end_streams = CancellationToken::new();
-        let streams = Streams::start(primary.clone(), reads.clone(), stream_settings(config), end_streams.clone())
-            .await
-            .map_err(StartError::Streams)?;
+        let streams = Streams::start(
+            primary.clone(),
+            reads.clone(),
+            stream_settings(config),
+            end_streams.clone(),
+        )
+        .await
+        .map_err(StartError::Streams)?;
         let serving = Serving::new();
         let end_watches = CancellationToken::new();
         let routes = routes(config, &primary, reads, &streams, &serving, &end_watches)?;
 
         let address = config.server.listen.0;
         let key = "server.listen";
-        let listen_error = |source| StartError::Listen { key, address, source };
+        let listen_error = |source| StartError::Listen {
+            key,
+            address,
+            source,
+        };
         let listener = Listener::bind(address).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let admission = Admission::default();
         let stack = transport::stack(routes, admission.clone());
         serving.set(true);
-        tasks.spawn(listener.serve(stack, config.limits.max_http2_streams.to_u32(), stop.clone()));
+        tasks.spawn(listener.serve(
+            stack,
+            config.limits.max_http2_streams.to_u32(),
+            stop.clone(),
+        ));
         tracing::info!(%local_addr, "serving");
         Ok(RunningServer {
             local_addr,
@@ -269,10 +302,22 @@ fn routes(
     end_watches: &CancellationToken,
 ) -> Result<Routes, StartError> {
     let limits = &config.limits;
-    let (max_in, max_out) = (limits.max_request_bytes.to_usize(), limits.max_response_bytes.to_usize());
-    let publisher = Publisher::new(primary.clone(), Arc::new(ParseOnly), publish_limits(config), retention(config));
+    let (max_in, max_out) = (
+        limits.max_request_bytes.to_usize(),
+        limits.max_response_bytes.to_usize(),
+    );
+    let publisher = Publisher::new(
+        primary.clone(),
+        Arc::new(ParseOnly),
+        publish_limits(config),
+        retention(config),
+    );
     let publish = PublishEndpoint(Arc::new(publisher));
-    let query = QueryEndpoint { primary: primary.clone(), reads, limits: query_limits(config) };
+    let query = QueryEndpoint {
+        primary: primary.clone(),
+        reads,
+        limits: query_limits(config),
+    };
     let subscription = SubscriptionEndpoint {
         streams: streams.clone(),
         keepalive_interval_ms: nonzero(config.streams.keepalive_interval_ms.to_u32()),
@@ -301,7 +346,9 @@ fn routes(
                 .max_decoding_message_size(max_in)
                 .max_encoding_message_size(max_out),
         )
-        .add_service(ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in))
+        .add_service(
+            ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in),
+        )
         .add_service(HealthServer::new(health).max_decoding_message_size(max_in));
     Ok(routes.routes())
 }
@@ -359,8 +406,14 @@ fn stream_settings(config: &Config) -> xmtp_streams::Settings {
             max_update_removes: limits.max_update_removes.to_usize(),
             max_stream_topics: limits.max_stream_topics.to_usize(),
             max_static_topics: limits.max_static_topics.to_usize(),
-            updates: rate(limits.max_update_frames_per_second.to_u32(), limits.max_update_burst.to_u32()),
-            pings: rate(limits.max_ping_frames_per_second.to_u32(), limits.max_ping_burst.to_u32()),
+            updates: rate(
+                limits.max_update_frames_per_second.to_u32(),
+                limits.max_update_burst.to_u32(),
+            ),
+            pings: rate(
+                limits.max_ping_frames_per_second.to_u32(),
+                limits.max_ping_burst.to_u32(),
+            ),
         },
     }
 }

@@ -2,10 +2,12 @@
 
 use prost::Message;
 use xmtp_protocol::proto::xmtp::backend::v1::{
-    ApplicationComponentDefinition, AuthConfiguration, GetConfigurationResponse, LimitsConfiguration,
-    MlsConfiguration, RetentionConfiguration,
+    ApplicationComponentDefinition, AuthConfiguration, GetConfigurationResponse,
+    LimitsConfiguration, MlsConfiguration, RetentionConfiguration,
 };
-use xmtp_protocol::proto::xmtp::mls::message_contents::metadata_policy::{Kind, MetadataBasePolicy};
+use xmtp_protocol::proto::xmtp::mls::message_contents::metadata_policy::{
+    Kind, MetadataBasePolicy,
+};
 use xmtp_protocol::proto::xmtp::mls::message_contents::{
     ComponentPermissions, ComponentType as WireType, MetadataPolicy,
 };
@@ -18,13 +20,27 @@ const MAX_BYTES: usize = 65536;
 
 /// The answer would not fit its cap (CONF-065).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the configuration response takes {0} bytes, more than {MAX_BYTES}: configure fewer or shorter entries")]
+#[error(
+    "the configuration response takes {0} bytes, more than {MAX_BYTES}: configure fewer or shorter entries"
+)]
 pub struct ConfigurationTooLarge(usize);
 
 /// Builds the answer. Numbers are those that are enforced, none of them zero (CONF-069).
-pub(crate) fn published(config: &Config) -> Result<GetConfigurationResponse, ConfigurationTooLarge> {
-    let Config { server, retention, limits, mls, .. } = config;
-    let mut application_components: Vec<_> = config.application_components.iter().map(component).collect();
+pub(crate) fn published(
+    config: &Config,
+) -> Result<GetConfigurationResponse, ConfigurationTooLarge> {
+    let Config {
+        server,
+        retention,
+        limits,
+        mls,
+        ..
+    } = config;
+    let mut application_components: Vec<_> = config
+        .application_components
+        .iter()
+        .map(component)
+        .collect();
     application_components.sort_unstable_by_key(|component| component.component_id);
     let response = GetConfigurationResponse {
         identifier: server.identifier.as_str().to_owned(),
@@ -72,7 +88,11 @@ pub(crate) fn published(config: &Config) -> Result<GetConfigurationResponse, Con
         application_components,
     };
     let bytes = response.encoded_len();
-    if bytes > MAX_BYTES { Err(ConfigurationTooLarge(bytes)) } else { Ok(response) }
+    if bytes > MAX_BYTES {
+        Err(ConfigurationTooLarge(bytes))
+    } else {
+        Ok(response)
+    }
 }
 
 fn component(component: &ApplicationComponent) -> ApplicationComponentDefinition {
@@ -107,5 +127,7 @@ fn policy(policy: Policy) -> MetadataPolicy {
         Policy::AllowIfSuperAdmin => MetadataBasePolicy::AllowIfSuperAdmin,
         Policy::AllowIfSelfOrNonMember => MetadataBasePolicy::AllowIfSelfOrNonMember,
     };
-    MetadataPolicy { kind: Some(Kind::Base(base.into())) }
+    MetadataPolicy {
+        kind: Some(Kind::Base(base.into())),
+    }
 }

@@ -18,10 +18,14 @@ pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
 /// A failed database operation, counted by kind.
 pub(crate) fn store(error: &StoreError) -> Status {
     let (kind, status) = match error.kind() {
-        ErrorKind::Timeout | ErrorKind::LockTimeout => {
-            ("timeout", Status::deadline_exceeded("database operation timed out"))
-        }
-        ErrorKind::Connection => ("connection", Status::unavailable("database operation failed")),
+        ErrorKind::Timeout | ErrorKind::LockTimeout => (
+            "timeout",
+            Status::deadline_exceeded("database operation timed out"),
+        ),
+        ErrorKind::Connection => (
+            "connection",
+            Status::unavailable("database operation failed"),
+        ),
         ErrorKind::Invariant => ("invariant", Status::internal("storage invariant failed")),
         ErrorKind::Other => ("other", Status::unavailable("database operation failed")),
     };
@@ -46,8 +50,13 @@ pub(crate) fn publish(failure: &PublishFailure) -> Status {
 
 fn refused(index: Option<u32>, refusal: Refusal) -> Status {
     let text = refusal.to_string();
-    let detail = PublishError { index, reason: refusal.reason().into(), message: text.clone() };
-    counter!("xmtp_publish_rejections_total", "reason" => refusal.reason().as_str_name()).increment(1);
+    let detail = PublishError {
+        index,
+        reason: refusal.reason().into(),
+        message: text.clone(),
+    };
+    counter!("xmtp_publish_rejections_total", "reason" => refusal.reason().as_str_name())
+        .increment(1);
     let status = rpc::Status {
         code: Code::InvalidArgument.into(),
         message: text.clone(),
@@ -56,7 +65,11 @@ fn refused(index: Option<u32>, refusal: Refusal) -> Status {
             value: detail.encode_to_vec(),
         }],
     };
-    Status::with_details(Code::InvalidArgument, text, Bytes::from(status.encode_to_vec()))
+    Status::with_details(
+        Code::InvalidArgument,
+        text,
+        Bytes::from(status.encode_to_vec()),
+    )
 }
 
 /// The end of a stream. A client's own end is no error and never comes here.

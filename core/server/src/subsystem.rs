@@ -43,12 +43,21 @@ pub struct Configure<'a> {
 
 impl<'a> Configure<'a> {
     pub(crate) const fn new(document: &'a mut Document, registrar: &'a mut Registrar) -> Self {
-        Self { document, registrar }
+        Self {
+            document,
+            registrar,
+        }
     }
 
     /// Serves `database.url`s whose scheme is `scheme`.
-    pub fn database_provider(&mut self, scheme: &'static str, provider: impl DatabaseProvider + 'static) {
-        self.registrar.database_providers.push((scheme, Box::new(provider)));
+    pub fn database_provider(
+        &mut self,
+        scheme: &'static str,
+        provider: impl DatabaseProvider + 'static,
+    ) {
+        self.registrar
+            .database_providers
+            .push((scheme, Box::new(provider)));
     }
 }
 
@@ -62,7 +71,9 @@ impl Registrar {
     /// The provider of a scheme, if a subsystem has registered one.
     pub(crate) fn database_provider(&self, scheme: &str) -> Option<&dyn DatabaseProvider> {
         let mut providers = self.database_providers.iter();
-        providers.find(|(served, _)| *served == scheme).map(|(_, provider)| provider.as_ref())
+        providers
+            .find(|(served, _)| *served == scheme)
+            .map(|(_, provider)| provider.as_ref())
     }
 }
 

@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use prost::{Message, Oneof};
 use xmtp_protocol::proto::xmtp::backend::v1::{
-    Continuation, Cursor, EnvelopeMeta, Ping, Pong, Topic, subscribe_response, subscribe_static_response,
+    Continuation, Cursor, EnvelopeMeta, Ping, Pong, Topic, subscribe_response,
+    subscribe_static_response,
 };
 use xmtp_store::Metadata;
 
@@ -136,7 +137,9 @@ pub(crate) fn envelope_meta(metadata: &Metadata) -> EnvelopeMeta {
         cursor: Some(Cursor::from(metadata.sequence_id)),
         server_ns: metadata.server_ns,
         message_hash: Some(metadata.message_hash.into()),
-        topic: Some(Topic { topic: Bytes::copy_from_slice(metadata.topic.as_bytes()) }),
+        topic: Some(Topic {
+            topic: Bytes::copy_from_slice(metadata.topic.as_bytes()),
+        }),
         expiry_ns: metadata.expiry_ns.unwrap_or(0),
         is_commit_or_proposal: metadata.is_commit_or_proposal,
     }

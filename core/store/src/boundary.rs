@@ -62,7 +62,9 @@ impl Primary {
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
         );
-        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *lease).await;
+        let begun = sqlx::raw_sql(AssertSqlSafe(begin))
+            .execute(&mut *lease)
+            .await;
         if let Err(error) = begun.map_err(StoreError::from) {
             if error.kind() == ErrorKind::LockTimeout {
                 // An ordinary outcome: keep the connection.
@@ -94,7 +96,9 @@ async fn close(connection: &mut PgConnection) -> Result<SequenceId, StoreError> 
     .await?;
     // API-291: the boundary never goes back, so a sequence behind it has been rewound (S38).
     if row.allocated < row.closed_sequence_id {
-        return Err(StoreError::invariant("sequence is behind the closed boundary"));
+        return Err(StoreError::invariant(
+            "sequence is behind the closed boundary",
+        ));
     }
     sequence_id(row.closed_sequence_id)
 }

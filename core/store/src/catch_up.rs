@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 use xmtp_protocol::{SequenceId, Topic};
 
 use crate::record::{MetadataRow, sequence_id};
-use crate::{Reads, StoredEnvelope, StoreError};
+use crate::{Reads, StoreError, StoredEnvelope};
 
 /// The rows that a topic still owes: above `after`, up to and including `through`.
 #[derive(Clone, Copy)]
@@ -93,7 +93,9 @@ impl Reads {
         )
         .fetch_all(&self.pool)
         .await?;
-        let cut = rows.first().is_some_and(|row| row.candidates > count(rows.len()));
+        let cut = rows
+            .first()
+            .is_some_and(|row| row.candidates > count(rows.len()));
         let rows = rows
             .into_iter()
             .map(|row| {
@@ -107,8 +109,10 @@ impl Reads {
                 };
                 let range = usize::try_from(row.position - 1)
                     .map_err(|_| StoreError::invariant("row belongs to no range"))?;
-                let envelope =
-                    StoredEnvelope { metadata: metadata.try_into()?, payload: row.payload.into() };
+                let envelope = StoredEnvelope {
+                    metadata: metadata.try_into()?,
+                    payload: row.payload.into(),
+                };
                 Ok(CatchUpRow { range, envelope })
             })
             .collect::<Result<_, StoreError>>()?;

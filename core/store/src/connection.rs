@@ -45,8 +45,14 @@ impl Settings {
             .application_name(application_name)
             .options([
                 ("statement_timeout", milliseconds(self.statement_timeout)),
-                ("transaction_timeout", milliseconds(self.transaction_timeout)),
-                ("client_connection_check_interval", milliseconds(CLIENT_CONNECTION_CHECK)),
+                (
+                    "transaction_timeout",
+                    milliseconds(self.transaction_timeout),
+                ),
+                (
+                    "client_connection_check_interval",
+                    milliseconds(CLIENT_CONNECTION_CHECK),
+                ),
             ]))
     }
 
@@ -96,12 +102,18 @@ impl Primary {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn connect(settings: Settings) -> Result<Self, StoreError> {
-        Ok(Self { pool: settings.pool().await?, settings })
+        Ok(Self {
+            pool: settings.pool().await?,
+            settings,
+        })
     }
 
     /// The reads that may lag, answered by this same database.
     pub fn reads(&self) -> Reads {
-        Reads { pool: self.pool.clone(), settings: self.settings.clone() }
+        Reads {
+            pool: self.pool.clone(),
+            settings: self.settings.clone(),
+        }
     }
 
     /// Closes every connection; waits for those in use.
@@ -138,13 +150,17 @@ impl Deref for Lease {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        self.0.as_deref().expect("a lease holds its connection until it is consumed")
+        self.0
+            .as_deref()
+            .expect("a lease holds its connection until it is consumed")
     }
 }
 
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.0.as_deref_mut().expect("a lease holds its connection until it is consumed")
+        self.0
+            .as_deref_mut()
+            .expect("a lease holds its connection until it is consumed")
     }
 }
 

@@ -42,12 +42,18 @@ enum Reason {
 impl StoreError {
     /// A broken invariant; `what` is a fixed phrase.
     pub(crate) const fn invariant(what: &'static str) -> Self {
-        Self { kind: ErrorKind::Invariant, reason: Reason::Broken(what) }
+        Self {
+            kind: ErrorKind::Invariant,
+            reason: Reason::Broken(what),
+        }
     }
 
     /// A time bound of this crate; `what` is a fixed phrase.
     pub(crate) const fn timeout(what: &'static str) -> Self {
-        Self { kind: ErrorKind::Timeout, reason: Reason::Bound(what) }
+        Self {
+            kind: ErrorKind::Timeout,
+            reason: Reason::Bound(what),
+        }
     }
 
     /// What the caller may do about it.
@@ -58,7 +64,9 @@ impl StoreError {
     fn describe(&self) -> Cow<'static, str> {
         match &self.reason {
             Reason::Sqlstate(code) => Cow::Owned(format!("database error {code}")),
-            Reason::Driver(what) | Reason::Broken(what) | Reason::Bound(what) => Cow::Borrowed(what),
+            Reason::Driver(what) | Reason::Broken(what) | Reason::Bound(what) => {
+                Cow::Borrowed(what)
+            }
         }
     }
 }
@@ -71,18 +79,28 @@ impl std::fmt::Debug for StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        let driver = |kind, what| Self { kind, reason: Reason::Driver(what) };
+        let driver = |kind, what| Self {
+            kind,
+            reason: Reason::Driver(what),
+        };
         match error {
             sqlx::Error::Database(error) => {
                 let code = error.code().unwrap_or_default().into_owned();
-                Self { kind: kind_of_sqlstate(&code), reason: Reason::Sqlstate(code) }
+                Self {
+                    kind: kind_of_sqlstate(&code),
+                    reason: Reason::Sqlstate(code),
+                }
             }
-            sqlx::Error::PoolTimedOut => driver(ErrorKind::Connection, "no database connection in time"),
+            sqlx::Error::PoolTimedOut => {
+                driver(ErrorKind::Connection, "no database connection in time")
+            }
             sqlx::Error::PoolClosed => driver(ErrorKind::Connection, "database pool is closed"),
             sqlx::Error::Io(_) => driver(ErrorKind::Connection, "database connection lost"),
             sqlx::Error::Tls(_) => driver(ErrorKind::Connection, "database TLS handshake failed"),
             sqlx::Error::Protocol(_) => driver(ErrorKind::Connection, "database protocol error"),
-            sqlx::Error::Configuration(_) => driver(ErrorKind::Other, "database address cannot be used"),
+            sqlx::Error::Configuration(_) => {
+                driver(ErrorKind::Other, "database address cannot be used")
+            }
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => {
                 driver(ErrorKind::Invariant, "stored value cannot be decoded")
             }
@@ -100,7 +118,9 @@ fn kind_of_sqlstate(code: &str) -> ErrorKind {
         // A demoted or read-only primary is one that we are no longer connected to.
         "25006" => ErrorKind::Connection,
         // admin shutdown, crash shutdown, starting up, database dropped, idle session timeouts
-        _ if code.starts_with("57P") || code.starts_with("08") || code == "25P03" => ErrorKind::Connection,
+        _ if code.starts_with("57P") || code.starts_with("08") || code == "25P03" => {
+            ErrorKind::Connection
+        }
         // constraint violations and values out of range
         _ if code.starts_with("23") || code.starts_with("22") => ErrorKind::Invariant,
         _ => ErrorKind::Other,

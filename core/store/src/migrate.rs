@@ -39,7 +39,9 @@ pub enum StartupCheckError {
     },
     /// The id sequence is behind the stored rows or the boundary, as after a restore (S38). Serving
     /// would hand out ids that clients have already passed.
-    #[error("envelope_sequence is behind the stored envelopes or the closed boundary; raise it before starting")]
+    #[error(
+        "envelope_sequence is behind the stored envelopes or the closed boundary; raise it before starting"
+    )]
     SequenceBehind,
 }
 
@@ -88,10 +90,19 @@ impl Primary {
 async fn migrate(connection: &mut PgConnection) -> Result<(), StartupCheckError> {
     // Another instance may be migrating a large database: wait for it as long as it takes.
     let unbounded = "SET statement_timeout = 0; SET transaction_timeout = 0";
-    sqlx::raw_sql(unbounded).execute(&mut *connection).await.map_err(StoreError::from)?;
-    MIGRATOR.run(&mut *connection).await.map_err(migration_error)?;
+    sqlx::raw_sql(unbounded)
+        .execute(&mut *connection)
+        .await
+        .map_err(StoreError::from)?;
+    MIGRATOR
+        .run(&mut *connection)
+        .await
+        .map_err(migration_error)?;
     let bounded = "RESET statement_timeout; RESET transaction_timeout";
-    sqlx::raw_sql(bounded).execute(connection).await.map_err(StoreError::from)?;
+    sqlx::raw_sql(bounded)
+        .execute(connection)
+        .await
+        .map_err(StoreError::from)?;
     Ok(())
 }
 
@@ -99,11 +110,14 @@ fn migration_error(error: MigrateError) -> StartupCheckError {
     let schema = |version, problem| StartupCheckError::Schema { version, problem };
     match error {
         MigrateError::VersionMissing(version) => schema(version, "is not known to this binary"),
-        MigrateError::VersionMismatch(version) => schema(version, "differs from the one in this binary"),
-        MigrateError::Dirty(version) => schema(version, "is only partly applied"),
-        MigrateError::ExecuteMigration(source, version) => {
-            StartupCheckError::Migration { version, source: source.into() }
+        MigrateError::VersionMismatch(version) => {
+            schema(version, "differs from the one in this binary")
         }
+        MigrateError::Dirty(version) => schema(version, "is only partly applied"),
+        MigrateError::ExecuteMigration(source, version) => StartupCheckError::Migration {
+            version,
+            source: source.into(),
+        },
         MigrateError::Execute(source) => StoreError::from(source).into(),
         _ => StoreError::invariant("migrations cannot be run").into(),
     }
@@ -119,5 +133,9 @@ async fn check_sequence(connection: &mut PgConnection) -> Result<(), StartupChec
     .fetch_one(connection)
     .await
     .map_err(StoreError::from)?;
-    if row.allocated < row.used { Err(StartupCheckError::SequenceBehind) } else { Ok(()) }
+    if row.allocated < row.used {
+        Err(StartupCheckError::SequenceBehind)
+    } else {
+        Ok(())
+    }
 }

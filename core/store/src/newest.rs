@@ -23,7 +23,10 @@ impl Reads {
     ///
     /// # Errors
     /// [`StoreError`] of any kind.
-    pub async fn newest_metadata(&self, topics: &[Topic]) -> Result<Vec<NewestEnvelope>, StoreError> {
+    pub async fn newest_metadata(
+        &self,
+        topics: &[Topic],
+    ) -> Result<Vec<NewestEnvelope>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
         let rows = sqlx::query_as!(
             MetadataRow,
@@ -41,7 +44,12 @@ impl Reads {
         .fetch_all(&self.pool)
         .await?;
         rows.into_iter()
-            .map(|row| Ok(NewestEnvelope { metadata: row.try_into()?, payload: None }))
+            .map(|row| {
+                Ok(NewestEnvelope {
+                    metadata: row.try_into()?,
+                    payload: None,
+                })
+            })
             .collect()
     }
 

@@ -5,7 +5,7 @@ use xmtp_protocol::{SequenceId, Topic};
 
 use crate::connection::Lease;
 use crate::record::MetadataRow;
-use crate::{Primary, StoredEnvelope, StoreError};
+use crate::{Primary, StoreError, StoredEnvelope};
 
 /// A topic and the position that a reader has reached on it.
 #[derive(Clone, Copy)]
@@ -44,8 +44,14 @@ impl Primary {
         limit: i64,
         max_payload_bytes: usize,
     ) -> Result<Page, StoreError> {
-        let topics: Vec<&[u8]> = positions.iter().map(|position| position.topic.as_bytes()).collect();
-        let cursors: Vec<i64> = positions.iter().map(|position| position.after.into()).collect();
+        let topics: Vec<&[u8]> = positions
+            .iter()
+            .map(|position| position.topic.as_bytes())
+            .collect();
+        let cursors: Vec<i64> = positions
+            .iter()
+            .map(|position| position.after.into())
+            .collect();
         let mut lease = Lease::acquire(&self.pool).await?;
         let mut rows = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
@@ -98,6 +104,9 @@ impl Primary {
         }
         drop(rows);
         lease.release();
-        Ok(Page::Rows { envelopes, has_more: more })
+        Ok(Page::Rows {
+            envelopes,
+            has_more: more,
+        })
     }
 }

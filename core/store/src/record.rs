@@ -34,7 +34,10 @@ pub struct Metadata {
 impl Metadata {
     /// The idempotency key of the row.
     pub const fn key(&self) -> EnvelopeKey {
-        EnvelopeKey { topic: self.topic, message_hash: self.message_hash }
+        EnvelopeKey {
+            topic: self.topic,
+            message_hash: self.message_hash,
+        }
     }
 }
 
@@ -103,7 +106,11 @@ impl TryFrom<MetadataRow> for Metadata {
                 .map_err(|_| StoreError::invariant("stored hash is not 32 bytes"))?
                 .into(),
             server_ns: row.server_ns.try_into().map_err(|_| NEGATIVE)?,
-            expiry_ns: row.expiry_ns.map(u64::try_from).transpose().map_err(|_| NEGATIVE)?,
+            expiry_ns: row
+                .expiry_ns
+                .map(u64::try_from)
+                .transpose()
+                .map_err(|_| NEGATIVE)?,
             is_commit_or_proposal: row.is_commit_or_proposal,
         })
     }
@@ -111,5 +118,6 @@ impl TryFrom<MetadataRow> for Metadata {
 
 /// Reads a stored sequence id.
 pub(crate) fn sequence_id(stored: i64) -> Result<SequenceId, StoreError> {
-    SequenceId::try_from(stored).map_err(|_| StoreError::invariant("stored sequence id is negative"))
+    SequenceId::try_from(stored)
+        .map_err(|_| StoreError::invariant("stored sequence id is negative"))
 }

@@ -10,7 +10,7 @@ use xmtp_protocol::SequenceId;
 
 use crate::catch_up::count;
 use crate::record::{MetadataRow, sequence_id};
-use crate::{Reads, StoredEnvelope, StoreError};
+use crate::{Reads, StoreError, StoredEnvelope};
 
 /// Sequence ids that were passed over and may still commit.
 pub type GapRange = RangeInclusive<i64>;
@@ -59,7 +59,10 @@ impl Reads {
     /// [`StoreError`] of any kind.
     pub async fn tail(&self) -> Result<Tail, StoreError> {
         let connection = PgConnection::connect_with(&self.settings.tail_options()?).await?;
-        Ok(Tail { connection, patience: self.settings.statement_timeout + NETWORK_MARGIN })
+        Ok(Tail {
+            connection,
+            patience: self.settings.statement_timeout + NETWORK_MARGIN,
+        })
     }
 }
 
@@ -148,7 +151,10 @@ impl Tail {
                 };
                 let (payload, from_gap) = (row.payload?, row.from_gap?);
                 Some(metadata.try_into().map(|metadata| TailRow {
-                    envelope: StoredEnvelope { metadata, payload: payload.into() },
+                    envelope: StoredEnvelope {
+                        metadata,
+                        payload: payload.into(),
+                    },
                     from_gap,
                 }))
             })

@@ -36,8 +36,16 @@ pub(crate) struct Maintenance {
 }
 
 impl Boundary {
-    pub(crate) fn new(primary: Primary, max_wait: Duration, interval: Duration) -> (Self, Maintenance) {
-        let boundary = Self { primary, max_wait, signals: Arc::default() };
+    pub(crate) fn new(
+        primary: Primary,
+        max_wait: Duration,
+        interval: Duration,
+    ) -> (Self, Maintenance) {
+        let boundary = Self {
+            primary,
+            max_wait,
+            signals: Arc::default(),
+        };
         (boundary.clone(), Maintenance { boundary, interval })
     }
 
@@ -65,7 +73,9 @@ impl Boundary {
         metrics::boundary_advance(match &result {
             Ok(Advance::Closed(_)) => AdvanceResult::Ok,
             Ok(Advance::LockTimeout) => {
-                tracing::warn!("allocation barrier not granted in time; the boundary advances later");
+                tracing::warn!(
+                    "allocation barrier not granted in time; the boundary advances later"
+                );
                 AdvanceResult::LockTimeout
             }
             Err(error) => {

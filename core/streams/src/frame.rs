@@ -32,7 +32,12 @@ pub struct Update {
 
 impl std::fmt::Debug for Update {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Update({} adds, {} removes)", self.adds.len(), self.removes.len())
+        write!(
+            f,
+            "Update({} adds, {} removes)",
+            self.adds.len(),
+            self.removes.len()
+        )
     }
 }
 

@@ -17,7 +17,10 @@ pub(crate) struct Gaps {
 impl Gaps {
     /// Starts above a closed boundary: nothing below it can appear any more (ARC-041).
     pub(crate) const fn above(closed: i64) -> Self {
-        Self { forward: closed, ranges: BTreeMap::new() }
+        Self {
+            forward: closed,
+            ranges: BTreeMap::new(),
+        }
     }
 
     /// Where the forward scan goes on, exclusively.
@@ -41,14 +44,24 @@ impl Gaps {
     pub(crate) fn observe(&mut self, ids: impl IntoIterator<Item = i64>, cut: bool, closed: i64) {
         let mut last = None;
         for id in ids {
-            debug_assert!(last.is_none_or(|last| last < id), "a snapshot is read in order");
+            debug_assert!(
+                last.is_none_or(|last| last < id),
+                "a snapshot is read in order"
+            );
             self.see(id);
             last = Some(id);
         }
         // What a cut page did not show may be visible: only what lies at or below its last row is known.
-        let known = if cut { last.map_or(0, |last| closed.min(last)) } else { closed };
+        let known = if cut {
+            last.map_or(0, |last| closed.min(last))
+        } else {
+            closed
+        };
         self.close(known);
-        debug_assert!(self.holds(), "gaps are disjoint, not adjacent, and below the forward position");
+        debug_assert!(
+            self.holds(),
+            "gaps are disjoint, not adjacent, and below the forward position"
+        );
     }
 
     fn see(&mut self, id: i64) {

@@ -76,8 +76,11 @@ impl Streams {
             fetch_permits: Arc::new(Semaphore::new(fetch_permits.min(Semaphore::MAX_PERMITS))),
             settings,
         });
-        let (boundary, maintenance) =
-            boundary::Boundary::new(primary, shared.settings.max_barrier_wait, shared.settings.poll_interval);
+        let (boundary, maintenance) = boundary::Boundary::new(
+            primary,
+            shared.settings.max_barrier_wait,
+            shared.settings.poll_interval,
+        );
         let recovery = tailer::Recovery::new(Arc::clone(&shared), boundary);
         let first = recovery.bootstrap().await?;
         tasks.spawn(maintenance.run(shutdown.clone()));
@@ -93,8 +96,10 @@ impl Streams {
         &self,
         inbound: impl Stream<Item = Result<ClientFrame, End>> + Send + 'static,
     ) -> Result<OutputStream, End> {
-        let (session, output) = Session::open(Arc::clone(&self.shared), session::Kind::Bidirectional)?;
-        self.tasks.spawn(session.run_bidirectional(Box::pin(inbound)));
+        let (session, output) =
+            Session::open(Arc::clone(&self.shared), session::Kind::Bidirectional)?;
+        self.tasks
+            .spawn(session.run_bidirectional(Box::pin(inbound)));
         Ok(output)
     }
 

@@ -115,7 +115,10 @@ pub(crate) fn boundary_advance(result: AdvanceResult) {
     counter!("xmtp_boundary_advances_total", "result" => label).increment(1);
 }
 
-#[expect(clippy::cast_precision_loss, reason = "gauges are floats, and these counts stay far below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "gauges are floats, and these counts stay far below 2^53"
+)]
 fn count(items: usize) -> f64 {
     items as f64
 }

@@ -57,9 +57,15 @@ struct Queued {
 }
 
 pub(crate) fn channel(frame_bytes: usize) -> (Output, OutputStream) {
-    let queue = Arc::new(Queue { state: Mutex::default(), taken: Notify::new() });
-    let output =
-        Output { queue: Arc::clone(&queue), frame_bytes, last_admission: Instant::now() };
+    let queue = Arc::new(Queue {
+        state: Mutex::default(),
+        taken: Notify::new(),
+    });
+    let output = Output {
+        queue: Arc::clone(&queue),
+        frame_bytes,
+        last_admission: Instant::now(),
+    };
     (output, OutputStream { queue })
 }
 
@@ -88,7 +94,10 @@ impl Output {
         let len = row_len(&row);
         let mut state = self.queue.lock();
         let fits = state.bytes + len <= OUTPUT_BYTES;
-        if let Some(Queued { frame: Frame::Messages(rows), bytes }) = state.frames.back_mut()
+        if let Some(Queued {
+            frame: Frame::Messages(rows),
+            bytes,
+        }) = state.frames.back_mut()
             && *bytes + len <= self.frame_bytes
         {
             if !fits {

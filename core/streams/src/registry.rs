@@ -39,9 +39,7 @@ struct Subscriber {
 /// How a registration learns of new rows.
 enum Mode {
     /// By the greatest id that it has to fetch; payloads are not kept (ARC-078).
-    CatchingUp {
-        needed: SequenceId,
-    },
+    CatchingUp { needed: SequenceId },
     /// By the row itself.
     Current,
 }
@@ -121,7 +119,10 @@ impl Registry {
     pub(crate) fn new() -> Self {
         Self {
             topics: Mutex::default(),
-            sessions: Mutex::new(Sessions { refused: Some(End::Tailer), open: HashMap::new() }),
+            sessions: Mutex::new(Sessions {
+                refused: Some(End::Tailer),
+                open: HashMap::new(),
+            }),
             next_id: AtomicU64::new(1),
         }
     }
@@ -143,6 +144,10 @@ impl Registry {
     }
 
     /// Opens a session.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the mailbox is bounded by its bytes, in `Port::deliver`"
+    )]
     pub(crate) fn open(&self) -> Result<Mailbox, End> {
         let mut sessions = lock(&self.sessions);
         if let Some(refused) = sessions.refused {
@@ -151,9 +156,18 @@ impl Registry {
         let (mailbox, rows) = mpsc::unbounded_channel();
         let (end, ended) = watch::channel(None);
         let id = self.next_id();
-        let port = Arc::new(Port { id, mailbox, mailbox_bytes: AtomicUsize::new(0), end });
+        let port = Arc::new(Port {
+            id,
+            mailbox,
+            mailbox_bytes: AtomicUsize::new(0),
+            end,
+        });
         sessions.open.insert(id, Arc::clone(&port));
-        Ok(Mailbox { port, rows, end: ended })
+        Ok(Mailbox {
+            port,
+            rows,
+            end: ended,
+        })
     }
 
     /// Forgets a session that has removed its registrations.
@@ -162,11 +176,23 @@ impl Registry {
     }
 
     /// Registers a topic, catching up from `after`.
-    pub(crate) fn register(&self, port: &Arc<Port>, topic: Topic, after: SequenceId) -> RegistrationId {
+    pub(crate) fn register(
+        &self,
+        port: &Arc<Port>,
+        topic: Topic,
+        after: SequenceId,
+    ) -> RegistrationId {
         let registration = self.next_id();
         let mode = Mode::CatchingUp { needed: after };
-        let subscriber = Subscriber { port: Arc::clone(port), registration, mode };
-        lock(&self.topics).entry(topic).or_default().push(subscriber);
+        let subscriber = Subscriber {
+            port: Arc::clone(port),
+            registration,
+            mode,
+        };
+        lock(&self.topics)
+            .entry(topic)
+            .or_default()
+            .push(subscriber);
         registration
     }
 
@@ -174,7 +200,9 @@ impl Registry {
     pub(crate) fn deregister(&self, topic: &Topic, registration: RegistrationId) {
         let mut topics = lock(&self.topics);
         if let Entry::Occupied(mut entry) = topics.entry(*topic) {
-            entry.get_mut().retain(|subscriber| subscriber.registration != registration);
+            entry
+                .get_mut()
+                .retain(|subscriber| subscriber.registration != registration);
             if entry.get().is_empty() {
                 entry.remove();
             }
@@ -211,7 +239,9 @@ impl Registry {
         for row in rows {
             let metadata = &row.envelope.metadata;
             let mut topics = lock(&self.topics);
-            let Some(subscribers) = topics.get_mut(&metadata.topic) else { continue };
+            let Some(subscribers) = topics.get_mut(&metadata.topic) else {
+                continue;
+            };
             let mut encoded = None;
             for subscriber in subscribers {
                 match &mut subscriber.mode {

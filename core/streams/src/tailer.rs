@@ -49,13 +49,20 @@ impl Recovery {
             let established = self.boundary.establish().await?;
             let mut tail = self.shared.reads.tail().await?;
             let closed = self.await_boundary(&mut tail, established).await?;
-            Ok(Generation { tail, gaps: Gaps::above(closed.into()) })
+            Ok(Generation {
+                tail,
+                gaps: Gaps::above(closed.into()),
+            })
         }
         .instrument(span)
         .await
     }
 
-    async fn await_boundary(&self, tail: &mut Tail, established: SequenceId) -> Result<SequenceId, StoreError> {
+    async fn await_boundary(
+        &self,
+        tail: &mut Tail,
+        established: SequenceId,
+    ) -> Result<SequenceId, StoreError> {
         loop {
             let closed = tail.closed().await?;
             if closed >= established {
@@ -132,14 +139,19 @@ impl Recovery {
             let after = SequenceId::try_from(gaps.forward()).unwrap_or(SequenceId::START);
             let page = tail.poll(after, &ranges, POLL_ROWS, POLL_BYTES).await?;
             self.shared.registry.dispatch(&page.rows);
-            let ids = page.rows.iter().map(|row| i64::from(row.envelope.metadata.sequence_id));
+            let ids = page
+                .rows
+                .iter()
+                .map(|row| i64::from(row.envelope.metadata.sequence_id));
             gaps.observe(ids, page.cut, page.closed.into());
 
             let from_gap = page.rows.iter().filter(|row| row.from_gap).count();
             metrics::tailer_polled(true);
             metrics::tailer_rows(from_gap, page.rows.len() - from_gap);
             metrics::tailer_gap_ranges(gaps.len());
-            Span::current().record("rows", page.rows.len()).record("gaps", gaps.len());
+            Span::current()
+                .record("rows", page.rows.len())
+                .record("gaps", gaps.len());
             Ok(page.cut)
         }
         .instrument(span)

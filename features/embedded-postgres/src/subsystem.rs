@@ -56,7 +56,9 @@ impl ProvidedDatabase for EmbeddedPostgres {
 
 /// The folder that `embedded:FOLDER` names.
 fn folder(address: &str) -> PathBuf {
-    let folder = address.split_once(':').map_or(address, |(_, folder)| folder);
+    let folder = address
+        .split_once(':')
+        .map_or(address, |(_, folder)| folder);
     Path::new(folder).to_owned()
 }
 

@@ -4,6 +4,7 @@
 
 mod database;
 mod eventually;
+pub mod payloads;
 
 pub use database::{SERVER_VARIABLE, TestDatabase};
 pub use eventually::{PATIENCE, eventually};

@@ -29,9 +29,10 @@ pub fn contract_wallet_signatures(update: &IdentityUpdate) -> usize {
         .filter_map(|action| action.kind.as_ref())
         .flat_map(|kind| match kind {
             Kind::CreateInbox(create) => [create.initial_identifier_signature.as_ref(), None],
-            Kind::Add(add) => {
-                [add.existing_member_signature.as_ref(), add.new_member_signature.as_ref()]
-            }
+            Kind::Add(add) => [
+                add.existing_member_signature.as_ref(),
+                add.new_member_signature.as_ref(),
+            ],
             Kind::Revoke(revoke) => [revoke.recovery_identifier_signature.as_ref(), None],
             Kind::ChangeRecoveryAddress(change) => {
                 [change.existing_recovery_identifier_signature.as_ref(), None]

@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use prost::Message;
 use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
-use xmtp_protocol::{Content, ParsedEnvelope, Topic, TopicKind, canonical_len, contract_wallet_signatures};
+use xmtp_protocol::{
+    Content, ParsedEnvelope, Topic, TopicKind, canonical_len, contract_wallet_signatures,
+};
 use xmtp_store::publish::Duplicates;
 use xmtp_store::{EnvelopeKey, NewEnvelope};
 
@@ -30,16 +32,26 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) const fn key(&self) -> EnvelopeKey {
-        EnvelopeKey { topic: self.parsed.topic, message_hash: self.parsed.hash }
+        EnvelopeKey {
+            topic: self.parsed.topic,
+            message_hash: self.parsed.hash,
+        }
     }
 
     /// Whether judging it takes more than parsing.
     pub(super) const fn needs_validation(&self) -> bool {
-        matches!(self.parsed.content, Content::IdentityUpdate { .. } | Content::KeyPackage { .. })
+        matches!(
+            self.parsed.content,
+            Content::IdentityUpdate { .. } | Content::KeyPackage { .. }
+        )
     }
 
     pub(super) fn to_new(&self, retention: RetentionPeriods) -> NewEnvelope {
-        let ParsedEnvelope { topic, is_commit_or_proposal, .. } = self.parsed;
+        let ParsedEnvelope {
+            topic,
+            is_commit_or_proposal,
+            ..
+        } = self.parsed;
         NewEnvelope {
             key: self.key(),
             payload: self.parsed.payload.clone(),
@@ -54,8 +66,14 @@ impl Entry {
 impl Batch {
     /// Parses every input. Only a bound on the whole request fails at once: it beats every refusal of
     /// a single input.
-    pub(super) fn parse(request: PublishRequest, limits: &PublishLimits) -> Result<Self, PublishFailure> {
-        let whole = |refusal| PublishFailure::Refused { index: None, refusal };
+    pub(super) fn parse(
+        request: PublishRequest,
+        limits: &PublishLimits,
+    ) -> Result<Self, PublishFailure> {
+        let whole = |refusal| PublishFailure::Refused {
+            index: None,
+            refusal,
+        };
         // Encoding again can make a request longer than it was on the wire.
         if request.encoded_len() > limits.max_request_bytes {
             return Err(whole(Refusal::RequestTooLarge));
@@ -119,12 +137,18 @@ impl Batch {
         verdict: Option<(u32, Verdict)>,
         known: Duplicates,
     ) -> Result<Published, PublishFailure> {
-        let parsing = self.refused.map(|(index, refusal)| (index, Verdict::Refused(refusal)));
-        let first = [parsing, verdict].into_iter().flatten().min_by_key(|(index, _)| *index);
+        let parsing = self
+            .refused
+            .map(|(index, refusal)| (index, Verdict::Refused(refusal)));
+        let first = [parsing, verdict]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(index, _)| *index);
         match first {
-            Some((index, Verdict::Refused(refusal))) => {
-                Err(PublishFailure::Refused { index: Some(index), refusal })
-            }
+            Some((index, Verdict::Refused(refusal))) => Err(PublishFailure::Refused {
+                index: Some(index),
+                refusal,
+            }),
             Some((_, Verdict::Unavailable)) => Err(PublishFailure::VerifierUnavailable),
             None => {
                 let metadata = self
@@ -132,7 +156,10 @@ impl Batch {
                     .iter()
                     .filter_map(|entry| known.get(&self.entries[(*entry)?].key()).copied())
                     .collect();
-                Ok(Published { metadata, stored: 0 })
+                Ok(Published {
+                    metadata,
+                    stored: 0,
+                })
             }
         }
     }

@@ -103,7 +103,9 @@ impl Refusal {
             | Self::TooManySignatures => Reason::TooLarge,
             Self::Malformed => Reason::MalformedPayload,
             Self::KeyPackage => Reason::InvalidKeyPackage,
-            Self::SecondUpdate | Self::HistoryFull | Self::IdentityUpdate => Reason::InvalidIdentityUpdate,
+            Self::SecondUpdate | Self::HistoryFull | Self::IdentityUpdate => {
+                Reason::InvalidIdentityUpdate
+            }
             Self::Signature => Reason::InvalidSignature,
         }
     }
@@ -164,11 +166,19 @@ impl Publisher {
         limits: PublishLimits,
         retention: RetentionPeriods,
     ) -> Self {
-        Self { primary, validator, limits, retention }
+        Self {
+            primary,
+            validator,
+            limits,
+            retention,
+        }
     }
 
     /// Stores the envelopes of `request`, all or none, and returns the metadata of each in its order.
-    pub(crate) async fn publish(&self, request: PublishRequest) -> Result<Vec<Metadata>, PublishFailure> {
+    pub(crate) async fn publish(
+        &self,
+        request: PublishRequest,
+    ) -> Result<Vec<Metadata>, PublishFailure> {
         let inputs = request.envelopes.len() as u64;
         let result = self.store(request).await;
         let count = |outcome: &'static str, positions| {
@@ -188,9 +198,13 @@ impl Publisher {
     }
 
     async fn store(&self, request: PublishRequest) -> Result<Published, PublishFailure> {
-        let batch = info_span!("publish.parse_publish").in_scope(|| Batch::parse(request, &self.limits))?;
+        let batch =
+            info_span!("publish.parse_publish").in_scope(|| Batch::parse(request, &self.limits))?;
         if batch.is_empty() {
-            return Ok(Published { metadata: Vec::new(), stored: 0 });
+            return Ok(Published {
+                metadata: Vec::new(),
+                stored: 0,
+            });
         }
         let keys: Vec<EnvelopeKey> = batch.entries.iter().map(Entry::key).collect();
         let mut connection = Some(self.primary.publish().await?);
@@ -198,7 +212,11 @@ impl Publisher {
             Some(connection) if !keys.is_empty() => connection.find_duplicates(&keys).await?,
             _ => Duplicates::new(),
         };
-        let new: Vec<&Entry> = batch.entries.iter().filter(|entry| !known.contains_key(&entry.key())).collect();
+        let new: Vec<&Entry> = batch
+            .entries
+            .iter()
+            .filter(|entry| !known.contains_key(&entry.key()))
+            .collect();
         if new.is_empty() {
             if let Some(connection) = connection {
                 connection.release();
@@ -211,14 +229,20 @@ impl Publisher {
         {
             connection.release();
         }
-        let survivors = self.validate(new).instrument(info_span!("publish.validate_publish")).await?;
+        let survivors = self
+            .validate(new)
+            .instrument(info_span!("publish.validate_publish"))
+            .await?;
         let connection = match connection {
             Some(connection) => connection,
             None => self.primary.publish().await?,
         };
-        timeout(self.limits.max_duration, self.commit(&batch, known, &survivors, connection))
-            .await
-            .map_err(|_| PublishFailure::TimedOut)?
+        timeout(
+            self.limits.max_duration,
+            self.commit(&batch, known, &survivors, connection),
+        )
+        .await
+        .map_err(|_| PublishFailure::TimedOut)?
     }
 
     /// Judges what is new, with no lock and no transaction held.
@@ -231,14 +255,24 @@ impl Publisher {
                     let verdict = if history.payloads.len() >= self.limits.max_identity_entries {
                         Some(Verdict::Refused(Refusal::HistoryFull))
                     } else {
-                        verdict(self.validator.identity_update(&history.payloads, update).await)
+                        verdict(
+                            self.validator
+                                .identity_update(&history.payloads, update)
+                                .await,
+                        )
                     };
                     (verdict, Some(history.head))
                 }
-                Content::KeyPackage { tls } => (verdict(self.validator.key_package(tls).await), None),
+                Content::KeyPackage { tls } => {
+                    (verdict(self.validator.key_package(tls).await), None)
+                }
                 Content::GroupMessage | Content::Welcome | Content::CommitLogEntry => (None, None),
             };
-            survivors.push(Survivor { entry, verdict, validated_head });
+            survivors.push(Survivor {
+                entry,
+                verdict,
+                validated_head,
+            });
         }
         Ok(survivors)
     }
@@ -251,12 +285,24 @@ impl Publisher {
         survivors: &[Survivor<'_>],
         connection: PublishConnection,
     ) -> Result<Published, PublishFailure> {
-        let locks = PublishLocks::new(survivors.iter().map(|survivor| &survivor.entry.parsed.topic));
-        let mut transaction = connection.begin(&locks).instrument(info_span!("publish.locks")).await?;
-        let keys: Vec<EnvelopeKey> = survivors.iter().map(|survivor| survivor.entry.key()).collect();
+        let locks = PublishLocks::new(
+            survivors
+                .iter()
+                .map(|survivor| &survivor.entry.parsed.topic),
+        );
+        let mut transaction = connection
+            .begin(&locks)
+            .instrument(info_span!("publish.locks"))
+            .await?;
+        let keys: Vec<EnvelopeKey> = survivors
+            .iter()
+            .map(|survivor| survivor.entry.key())
+            .collect();
         known.extend(transaction.find_duplicates(&keys).await?);
-        let remaining: Vec<&Survivor<'_>> =
-            survivors.iter().filter(|survivor| !known.contains_key(&survivor.entry.key())).collect();
+        let remaining: Vec<&Survivor<'_>> = survivors
+            .iter()
+            .filter(|survivor| !known.contains_key(&survivor.entry.key()))
+            .collect();
 
         let (topics, heads): (Vec<Topic>, Vec<SequenceId>) = remaining
             .iter()
@@ -279,8 +325,10 @@ impl Publisher {
             .map(|survivor| survivor.entry.to_new(self.retention))
             .collect();
         let envelopes: Vec<&NewEnvelope> = envelopes.iter().collect();
-        let stored =
-            transaction.commit(&envelopes).instrument(info_span!("db.commit_publish")).await?;
+        let stored = transaction
+            .commit(&envelopes)
+            .instrument(info_span!("db.commit_publish"))
+            .await?;
         let mut published = {
             known.extend(stored.iter().map(|metadata| (metadata.key(), *metadata)));
             batch.conclude(None, known)?

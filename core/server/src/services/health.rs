@@ -25,7 +25,9 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn new() -> Self {
-        Self { state: Arc::new(watch::Sender::new(false)) }
+        Self {
+            state: Arc::new(watch::Sender::new(false)),
+        }
     }
 
     pub(crate) fn set(&self, serving: bool) {
@@ -70,7 +72,9 @@ impl Health for HealthEndpoint {
     ) -> Result<Response<HealthListResponse>, Status> {
         let serving = *self.serving.state.borrow();
         let names = std::iter::once("").chain(self.services.iter().copied());
-        let statuses = names.map(|name| (name.to_owned(), response(serving))).collect();
+        let statuses = names
+            .map(|name| (name.to_owned(), response(serving)))
+            .collect();
         Ok(Response::new(HealthListResponse { statuses }))
     }
 
@@ -80,22 +84,33 @@ impl Health for HealthEndpoint {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let shutdown = self.shutdown.clone().cancelled_owned();
         if !self.knows(&request.get_ref().service) {
-            let unknown = HealthCheckResponse { status: ServingStatus::ServiceUnknown.into() };
+            let unknown = HealthCheckResponse {
+                status: ServingStatus::ServiceUnknown.into(),
+            };
             let forever = stream::iter([Ok(unknown)]).chain(stream::pending());
             return Ok(Response::new(Box::pin(forever.take_until(shutdown))));
         }
-        let statuses = stream::unfold((self.serving.state.subscribe(), true), |(mut state, first)| async move {
-            if !first {
-                state.changed().await.ok()?;
-            }
-            let serving = *state.borrow_and_update();
-            Some((Ok(response(serving)), (state, false)))
-        });
+        let statuses = stream::unfold(
+            (self.serving.state.subscribe(), true),
+            |(mut state, first)| async move {
+                if !first {
+                    state.changed().await.ok()?;
+                }
+                let serving = *state.borrow_and_update();
+                Some((Ok(response(serving)), (state, false)))
+            },
+        );
         Ok(Response::new(Box::pin(statuses.take_until(shutdown))))
     }
 }
 
 fn response(serving: bool) -> HealthCheckResponse {
-    let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-    HealthCheckResponse { status: status.into() }
+    let status = if serving {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    };
+    HealthCheckResponse {
+        status: status.into(),
+    }
 }

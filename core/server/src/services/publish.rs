@@ -15,8 +15,15 @@ pub(crate) struct PublishEndpoint(pub(crate) Arc<Publisher>);
 
 #[tonic::async_trait]
 impl PublishService for PublishEndpoint {
-    async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
-        let published = self.0.publish(request.into_inner()).instrument(info_span!("rpc.publish")).await;
+    async fn publish(
+        &self,
+        request: Request<PublishRequest>,
+    ) -> Result<Response<PublishResponse>, Status> {
+        let published = self
+            .0
+            .publish(request.into_inner())
+            .instrument(info_span!("rpc.publish"))
+            .await;
         let metadata = published.map_err(|failure| status::publish(&failure))?;
         let envelope_metas = metadata.iter().map(wire::envelope_meta).collect();
         Ok(Response::new(PublishResponse { envelope_metas }))

@@ -12,8 +12,8 @@ use xmtp_protocol::{SequenceId, Topic, TopicKind};
 use xmtp_store::{NewestEnvelope, Page, Primary, Reads, TopicPosition};
 
 use super::xmtp::backend::v1::query_service_server::QueryService;
-use crate::wire::{self, NewestResult, QueryNewestResponse, QueryResponse};
 use crate::status;
+use crate::wire::{self, NewestResult, QueryNewestResponse, QueryResponse};
 
 /// Bounds of queries (API-131), all counted on the request as sent.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +35,24 @@ pub(crate) struct QueryEndpoint {
 
 #[tonic::async_trait]
 impl QueryService for QueryEndpoint {
-    async fn query(&self, request: Request<QueryRequest>) -> Result<Response<QueryResponse>, Status> {
-        self.page(request.into_inner()).instrument(info_span!("rpc.query")).await.map(Response::new)
+    async fn query(
+        &self,
+        request: Request<QueryRequest>,
+    ) -> Result<Response<QueryResponse>, Status> {
+        self.page(request.into_inner())
+            .instrument(info_span!("rpc.query"))
+            .await
+            .map(Response::new)
     }
 
     async fn query_newest(
         &self,
         request: Request<QueryNewestRequest>,
     ) -> Result<Response<QueryNewestResponse>, Status> {
-        self.newest(request.into_inner()).instrument(info_span!("rpc.query_newest")).await.map(Response::new)
+        self.newest(request.into_inner())
+            .instrument(info_span!("rpc.query_newest"))
+            .await
+            .map(Response::new)
     }
 }
 
@@ -67,9 +76,16 @@ impl QueryEndpoint {
             .await
             .map_err(|error| status::store(&error))?;
         match page {
-            Page::Rows { envelopes, has_more } => {
-                Ok(respond(envelopes.iter().map(xmtp_store::StoredEnvelope::encode).collect(), has_more))
-            }
+            Page::Rows {
+                envelopes,
+                has_more,
+            } => Ok(respond(
+                envelopes
+                    .iter()
+                    .map(xmtp_store::StoredEnvelope::encode)
+                    .collect(),
+                has_more,
+            )),
             Page::TooLarge => Err(too_large()),
         }
     }
@@ -104,7 +120,11 @@ impl QueryEndpoint {
     async fn newest(&self, request: QueryNewestRequest) -> Result<QueryNewestResponse, Status> {
         let full = request.include_full_envelope;
         let limits = &self.limits;
-        let max = if full { limits.max_newest_full_topics } else { limits.max_newest_metadata_topics };
+        let max = if full {
+            limits.max_newest_full_topics
+        } else {
+            limits.max_newest_metadata_topics
+        };
         within(request.topics.len(), max)?;
         let mut topics: Vec<Topic> = Vec::with_capacity(request.topics.len());
         let mut places: HashMap<Topic, usize> = HashMap::with_capacity(request.topics.len());
@@ -119,20 +139,30 @@ impl QueryEndpoint {
             return Ok(QueryNewestResponse::default());
         }
         let found = if full {
-            self.reads.newest_envelopes(&topics, limits.max_response_bytes).await
+            self.reads
+                .newest_envelopes(&topics, limits.max_response_bytes)
+                .await
         } else {
             self.reads.newest_metadata(&topics).await.map(Some)
         };
-        let mut newest = found.map_err(|error| status::store(&error))?.ok_or_else(too_large)?;
+        let mut newest = found
+            .map_err(|error| status::store(&error))?
+            .ok_or_else(too_large)?;
         // Any order would do; that of first mention is the least surprising.
         newest.sort_unstable_by_key(|newest| places.get(&newest.metadata.topic));
-        Ok(QueryNewestResponse { results: newest.into_iter().map(newest_result).collect() })
+        Ok(QueryNewestResponse {
+            results: newest.into_iter().map(newest_result).collect(),
+        })
     }
 }
 
 fn newest_result(newest: NewestEnvelope) -> NewestResult {
     let meta = wire::envelope_meta(&newest.metadata);
-    NewestResult { topic: meta.topic.clone(), meta: Some(meta), envelope: newest.payload }
+    NewestResult {
+        topic: meta.topic.clone(),
+        meta: Some(meta),
+        envelope: newest.payload,
+    }
 }
 
 fn topic(named: Option<&WireTopic>) -> Result<Topic, Status> {
@@ -141,7 +171,11 @@ fn topic(named: Option<&WireTopic>) -> Result<Topic, Status> {
 }
 
 fn within(items: usize, max: usize) -> Result<(), Status> {
-    if items > max { Err(Status::invalid_argument("request exceeds item limit")) } else { Ok(()) }
+    if items > max {
+        Err(Status::invalid_argument("request exceeds item limit"))
+    } else {
+        Ok(())
+    }
 }
 
 /// What the transport says of a response that it would not send, said before it is built (API-283).

@@ -7,8 +7,8 @@ use futures::{Stream, StreamExt};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 use xmtp_protocol::proto::xmtp::backend::v1::{
-    CatchupTarget, Ping, Pong, SubscribeRequest, SubscribeStaticRequest, Topic as WireTopic, TopicQuery,
-    subscribe_request, subscribe_response, subscribe_static_response,
+    CatchupTarget, Ping, Pong, SubscribeRequest, SubscribeStaticRequest, Topic as WireTopic,
+    TopicQuery, subscribe_request, subscribe_response, subscribe_static_response,
 };
 use xmtp_streams::{ClientFrame, End, Frame, Interest, Streams, Target, Update};
 
@@ -35,11 +35,18 @@ impl SubscriptionService for SubscriptionEndpoint {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let inbound = request.into_inner().map(|frame| frame.map(client_frame).map_err(|s| broken(&s)));
-        let output = self.streams.subscribe(inbound).map_err(status::stream_end)?;
+        let inbound = request
+            .into_inner()
+            .map(|frame| frame.map(client_frame).map_err(|s| broken(&s)));
+        let output = self
+            .streams
+            .subscribe(inbound)
+            .map_err(status::stream_end)?;
         let interval = self.keepalive_interval_ms;
         let frames = output.map(move |frame| match frame {
-            Ok(frame) => Ok(SubscribeResponse { response: Some(subscribe_frame(frame, interval)) }),
+            Ok(frame) => Ok(SubscribeResponse {
+                response: Some(subscribe_frame(frame, interval)),
+            }),
             Err(end) => Err(status::stream_end(end)),
         });
         Ok(Response::new(Box::pin(frames)))
@@ -49,11 +56,21 @@ impl SubscriptionService for SubscriptionEndpoint {
         &self,
         request: Request<SubscribeStaticRequest>,
     ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
-        let topics: Vec<Interest> = request.into_inner().topics.into_iter().map(interest).collect();
-        let output = self.streams.subscribe_static(&topics).map_err(status::stream_end)?;
+        let topics: Vec<Interest> = request
+            .into_inner()
+            .topics
+            .into_iter()
+            .map(interest)
+            .collect();
+        let output = self
+            .streams
+            .subscribe_static(&topics)
+            .map_err(status::stream_end)?;
         let interval = self.keepalive_interval_ms;
         let frames = output.map(move |frame| match frame {
-            Ok(frame) => Ok(SubscribeStaticResponse { response: Some(static_frame(frame, interval)) }),
+            Ok(frame) => Ok(SubscribeStaticResponse {
+                response: Some(static_frame(frame, interval)),
+            }),
             Err(end) => Err(status::stream_end(end)),
         });
         Ok(Response::new(Box::pin(frames)))
@@ -78,7 +95,11 @@ fn client_frame(request: SubscribeRequest) -> ClientFrame {
         Some(subscribe_request::Request::Update(update)) => ClientFrame::Update(Update {
             id: update.id,
             adds: update.adds.into_iter().map(interest).collect(),
-            removes: update.removes.into_iter().map(|topic| Some(topic.topic)).collect(),
+            removes: update
+                .removes
+                .into_iter()
+                .map(|topic| Some(topic.topic))
+                .collect(),
             encoded_len,
         }),
     }
@@ -93,12 +114,13 @@ fn interest(query: TopicQuery) -> Interest {
 
 fn subscribe_frame(frame: Frame, interval: NonZeroU32) -> SubscribeFrame {
     match frame {
-        Frame::Started => {
-            SubscribeFrame::Started(subscribe_response::Started { keepalive_interval_ms: interval.get() })
-        }
-        Frame::Applied { id, targets } => {
-            SubscribeFrame::Applied(subscribe_response::Applied { id, added_targets: catchup_targets(&targets) })
-        }
+        Frame::Started => SubscribeFrame::Started(subscribe_response::Started {
+            keepalive_interval_ms: interval.get(),
+        }),
+        Frame::Applied { id, targets } => SubscribeFrame::Applied(subscribe_response::Applied {
+            id,
+            added_targets: catchup_targets(&targets),
+        }),
         Frame::Messages(envelopes) => SubscribeFrame::Messages(Messages { envelopes }),
         Frame::Ping(nonce) => SubscribeFrame::Ping(Ping { nonce }),
         Frame::Pong(nonce) => SubscribeFrame::Pong(Pong { nonce }),
@@ -108,12 +130,16 @@ fn subscribe_frame(frame: Frame, interval: NonZeroU32) -> SubscribeFrame {
 
 fn static_frame(frame: Frame, interval: NonZeroU32) -> SubscribeStaticFrame {
     match frame {
-        Frame::StartedStatic(targets) => SubscribeStaticFrame::Started(subscribe_static_response::Started {
-            keepalive_interval_ms: interval.get(),
-            targets: catchup_targets(&targets),
-        }),
+        Frame::StartedStatic(targets) => {
+            SubscribeStaticFrame::Started(subscribe_static_response::Started {
+                keepalive_interval_ms: interval.get(),
+                targets: catchup_targets(&targets),
+            })
+        }
         Frame::Messages(envelopes) => SubscribeStaticFrame::Messages(Messages { envelopes }),
-        Frame::Keepalive => SubscribeStaticFrame::Keepalive(subscribe_static_response::Keepalive {}),
+        Frame::Keepalive => {
+            SubscribeStaticFrame::Keepalive(subscribe_static_response::Keepalive {})
+        }
         Frame::Started | Frame::Applied { .. } | Frame::Ping(_) | Frame::Pong(_) => {
             unreachable!("frames of a bidirectional stream")
         }
@@ -124,7 +150,9 @@ fn catchup_targets(targets: &[Target]) -> Vec<CatchupTarget> {
     targets
         .iter()
         .map(|target| CatchupTarget {
-            topic: Some(WireTopic { topic: bytes::Bytes::copy_from_slice(target.topic.as_bytes()) }),
+            topic: Some(WireTopic {
+                topic: bytes::Bytes::copy_from_slice(target.topic.as_bytes()),
+            }),
             through_sequence_id: target.through.into(),
         })
         .collect()

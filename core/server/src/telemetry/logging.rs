@@ -30,5 +30,7 @@ pub fn install_logging(level: LogLevel, format: LogFormat) -> Result<(), Logging
         LogFormat::Text => layer.boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     };
-    Ok(tracing_subscriber::registry().with(layer.with_filter(filter)).try_init()?)
+    Ok(tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .try_init()?)
 }

@@ -15,7 +15,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Histogram bounds of every family, in seconds.
-const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const BUCKETS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
 
 /// The recorder cannot be installed.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +29,9 @@ pub struct MetricsError(#[from] BuildError);
 /// # Errors
 /// [`MetricsError`] on a second call.
 pub fn install_recorder() -> Result<PrometheusHandle, MetricsError> {
-    let handle = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
+    let handle = PrometheusBuilder::new()
+        .set_buckets(&BUCKETS)?
+        .install_recorder()?;
     metrics::gauge!("xmtp_backend_ready").set(0.0);
     metrics::gauge!("xmtp_backend_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Ok(handle)

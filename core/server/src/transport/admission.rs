@@ -54,7 +54,10 @@ impl<S> Layer<S> for AdmissionLayer {
     type Service = Admitted<S>;
 
     fn layer(&self, inner: S) -> Admitted<S> {
-        Admitted { inner, admission: self.0.clone() }
+        Admitted {
+            inner,
+            admission: self.0.clone(),
+        }
     }
 }
 
@@ -90,7 +93,12 @@ where
         let response = self.inner.call(request);
         Box::pin(async move {
             match expired.run_until_cancelled(response).await {
-                Some(response) => Ok(response?.map(|body| Body::new(Held { body, _token: token }))),
+                Some(response) => Ok(response?.map(|body| {
+                    Body::new(Held {
+                        body,
+                        _token: token,
+                    })
+                })),
                 None => Ok(unavailable()),
             }
         })

@@ -53,8 +53,14 @@ impl Listener {
     /// Accepts connections until `stop`, then closes them all in bounded time.
     pub(crate) async fn serve(self, stack: Stack, max_http2_streams: u32, stop: CancellationToken) {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_READ_TIMEOUT);
-        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(max_http2_streams);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_READ_TIMEOUT);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(max_http2_streams);
         while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.connect(stream, &builder, &stack),
@@ -67,7 +73,10 @@ impl Listener {
         drop(self.listener);
         self.close.cancel();
         self.connections.close();
-        if tokio::time::timeout(CLOSE_GRACE, self.connections.wait()).await.is_err() {
+        if tokio::time::timeout(CLOSE_GRACE, self.connections.wait())
+            .await
+            .is_err()
+        {
             self.abort.cancel();
             self.connections.wait().await;
         }

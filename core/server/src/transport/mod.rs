@@ -15,14 +15,15 @@ pub(crate) use listener::Listener;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic_web::GrpcWebLayer;
-use tower::util::BoxCloneSyncService;
 use tower::ServiceBuilder;
+use tower::util::BoxCloneSyncService;
 
 /// A request as a connection hands it over.
 type Incoming = http::Request<hyper::body::Incoming>;
 
 /// The whole stack.
-pub(crate) type Stack = BoxCloneSyncService<Incoming, http::Response<Body>, std::convert::Infallible>;
+pub(crate) type Stack =
+    BoxCloneSyncService<Incoming, http::Response<Body>, std::convert::Infallible>;
 
 /// Puts the layers around the services.
 pub(crate) fn stack(routes: Routes, admission: Admission) -> Stack {

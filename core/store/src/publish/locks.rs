@@ -52,7 +52,10 @@ impl PublishLocks {
             .collect();
         keys.sort_unstable();
         keys.dedup();
-        Self { identity, topics: keys }
+        Self {
+            identity,
+            topics: keys,
+        }
     }
 
     /// `BEGIN` and the locks, one statement each so that they are taken in this order. A later
@@ -97,7 +100,10 @@ mod tests {
 
     #[test]
     fn arc_031_topic_locks_are_distinct_and_ascending_whatever_the_request_order() {
-        let (a, b) = (topic(TopicKind::GroupMessage, 1), topic(TopicKind::Welcome, 2));
+        let (a, b) = (
+            topic(TopicKind::GroupMessage, 1),
+            topic(TopicKind::Welcome, 2),
+        );
         let one = PublishLocks::new([&a, &b, &a]);
         let other = PublishLocks::new([&b, &a]);
         assert_eq!(one.topics, other.topics);
@@ -113,19 +119,29 @@ mod tests {
         let position = |needle: &str| sql.find(needle).expect("statement holds the lock");
         assert!(position("pg_advisory_xact_lock(2020439152, 1)") < position("unnest"));
         let message = topic(TopicKind::GroupMessage, 1);
-        assert!(!PublishLocks::new([&message]).begin_statement().contains(", 1)"));
+        assert!(
+            !PublishLocks::new([&message])
+                .begin_statement()
+                .contains(", 1)")
+        );
     }
 
     #[test]
     fn arc_039_the_allocation_barrier_is_the_last_lock_and_shared() {
         let message = topic(TopicKind::GroupMessage, 1);
         let sql = PublishLocks::new([&message]).begin_statement();
-        assert!(sql.ends_with("SELECT pg_advisory_xact_lock_shared(2020439152, 2)"), "{sql}");
+        assert!(
+            sql.ends_with("SELECT pg_advisory_xact_lock_shared(2020439152, 2)"),
+            "{sql}"
+        );
     }
 
     #[test]
     fn topic_keys_are_fixed() {
         // The first eight bytes of the SHA-256 of seventeen zero bytes, big-endian.
-        assert_eq!(topic_key(&topic(TopicKind::GroupMessage, 0)), 758_875_333_365_161_134);
+        assert_eq!(
+            topic_key(&topic(TopicKind::GroupMessage, 0)),
+            758_875_333_365_161_134
+        );
     }
 }

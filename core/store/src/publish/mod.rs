@@ -20,8 +20,8 @@ use std::collections::HashMap;
 use sqlx::{AssertSqlSafe, PgConnection};
 use xmtp_protocol::{SequenceId, Topic};
 
-pub use locks::PublishLocks;
 pub(crate) use locks::GlobalLock;
+pub use locks::PublishLocks;
 
 use crate::connection::Lease;
 use crate::record::{MetadataRow, sequence_id};
@@ -45,7 +45,9 @@ impl Primary {
     /// # Errors
     /// [`StoreError`], [`ErrorKind::Connection`](crate::ErrorKind::Connection) when none is free in time.
     pub async fn publish(&self) -> Result<PublishConnection, StoreError> {
-        Ok(PublishConnection { lease: Lease::acquire(&self.pool).await? })
+        Ok(PublishConnection {
+            lease: Lease::acquire(&self.pool).await?,
+        })
     }
 
     /// Reads every stored envelope of `topic`.
@@ -59,8 +61,13 @@ impl Primary {
         )
         .fetch_all(&self.pool)
         .await?;
-        let head = rows.last().map_or(Ok(SequenceId::START), |row| sequence_id(row.sequence_id))?;
-        Ok(History { payloads: rows.into_iter().map(|row| row.payload.into()).collect(), head })
+        let head = rows
+            .last()
+            .map_or(Ok(SequenceId::START), |row| sequence_id(row.sequence_id))?;
+        Ok(History {
+            payloads: rows.into_iter().map(|row| row.payload.into()).collect(),
+            head,
+        })
     }
 }
 
@@ -74,7 +81,10 @@ impl PublishConnection {
     ///
     /// # Errors
     /// [`StoreError`] of any kind.
-    pub async fn find_duplicates(&mut self, keys: &[EnvelopeKey]) -> Result<Duplicates, StoreError> {
+    pub async fn find_duplicates(
+        &mut self,
+        keys: &[EnvelopeKey],
+    ) -> Result<Duplicates, StoreError> {
         find_duplicates(&mut self.lease, keys).await
     }
 
@@ -84,7 +94,9 @@ impl PublishConnection {
     /// [`StoreError`]; the connection is closed.
     pub async fn begin(mut self, locks: &PublishLocks) -> Result<PublishTransaction, StoreError> {
         // Numbers only: there is nothing to escape.
-        sqlx::raw_sql(AssertSqlSafe(locks.begin_statement())).execute(&mut *self.lease).await?;
+        sqlx::raw_sql(AssertSqlSafe(locks.begin_statement()))
+            .execute(&mut *self.lease)
+            .await?;
         Ok(PublishTransaction { lease: self.lease })
     }
 
@@ -104,7 +116,10 @@ impl PublishTransaction {
     ///
     /// # Errors
     /// [`StoreError`] of any kind.
-    pub async fn find_duplicates(&mut self, keys: &[EnvelopeKey]) -> Result<Duplicates, StoreError> {
+    pub async fn find_duplicates(
+        &mut self,
+        keys: &[EnvelopeKey],
+    ) -> Result<Duplicates, StoreError> {
         find_duplicates(&mut self.lease, keys).await
     }
 
@@ -144,7 +159,10 @@ async fn find_duplicates(
     keys: &[EnvelopeKey],
 ) -> Result<Duplicates, StoreError> {
     let topics: Vec<&[u8]> = keys.iter().map(|key| key.topic.as_bytes()).collect();
-    let hashes: Vec<&[u8]> = keys.iter().map(|key| &key.message_hash.as_bytes()[..]).collect();
+    let hashes: Vec<&[u8]> = keys
+        .iter()
+        .map(|key| &key.message_hash.as_bytes()[..])
+        .collect();
     let rows = sqlx::query_as!(
         MetadataRow,
         r#"SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
@@ -172,12 +190,23 @@ async fn insert(
     connection: &mut PgConnection,
     envelopes: &[&NewEnvelope],
 ) -> Result<Vec<Metadata>, StoreError> {
-    let topics: Vec<&[u8]> = envelopes.iter().map(|new| new.key.topic.as_bytes()).collect();
-    let hashes: Vec<&[u8]> = envelopes.iter().map(|new| &new.key.message_hash.as_bytes()[..]).collect();
-    let commits: Vec<bool> = envelopes.iter().map(|new| new.is_commit_or_proposal).collect();
+    let topics: Vec<&[u8]> = envelopes
+        .iter()
+        .map(|new| new.key.topic.as_bytes())
+        .collect();
+    let hashes: Vec<&[u8]> = envelopes
+        .iter()
+        .map(|new| &new.key.message_hash.as_bytes()[..])
+        .collect();
+    let commits: Vec<bool> = envelopes
+        .iter()
+        .map(|new| new.is_commit_or_proposal)
+        .collect();
     let eligible: Vec<bool> = envelopes.iter().map(|new| new.push_eligible).collect();
-    let hmacs: Vec<Option<&[u8]>> =
-        envelopes.iter().map(|new| new.sender_hmac.as_ref().map(|hmac| &hmac[..])).collect();
+    let hmacs: Vec<Option<&[u8]>> = envelopes
+        .iter()
+        .map(|new| new.sender_hmac.as_ref().map(|hmac| &hmac[..]))
+        .collect();
     let retentions: Vec<Option<i64>> = envelopes.iter().map(|new| new.retention_seconds).collect();
     let payloads: Vec<&[u8]> = envelopes.iter().map(|new| &new.payload[..]).collect();
     let rows = sqlx::query!(
@@ -235,8 +264,14 @@ async fn insert(
         })
         .collect::<Result<Vec<Metadata>, _>>()?;
     // ARC-030: ids follow the order of the request. SQL promises no order of evaluation, so look.
-    if !stored.iter().map(Metadata::key).eq(envelopes.iter().map(|new| new.key)) {
-        return Err(StoreError::invariant("sequence ids were not allocated in request order"));
+    if !stored
+        .iter()
+        .map(Metadata::key)
+        .eq(envelopes.iter().map(|new| new.key))
+    {
+        return Err(StoreError::invariant(
+            "sequence ids were not allocated in request order",
+        ));
     }
     Ok(stored)
 }

@@ -15,7 +15,11 @@ pub(crate) struct Challenge {
 
 impl Challenge {
     pub(crate) const fn new(nonce: u64, queued: Instant) -> Self {
-        Self { nonce, queued, taken: None }
+        Self {
+            nonce,
+            queued,
+            taken: None,
+        }
     }
 
     /// Notes that the transport took the Ping.
@@ -47,7 +51,10 @@ mod tests {
     fn api_257_only_the_matching_pong_after_handoff_answers() {
         let queued = Instant::now();
         let mut challenge = Challenge::new(7, queued);
-        assert!(!challenge.is_answered_by(7), "a pong from before the handoff");
+        assert!(
+            !challenge.is_answered_by(7),
+            "a pong from before the handoff"
+        );
         challenge.handed_off(queued + Duration::from_secs(1));
         assert!(!challenge.is_answered_by(8), "another nonce");
         assert!(challenge.is_answered_by(7));

@@ -144,7 +144,10 @@ impl Session {
                 pings: bucket(limits.pings),
                 challenge: None,
                 next_nonce: 1,
-                inbound: Inbound { kept: VecDeque::new(), frames },
+                inbound: Inbound {
+                    kept: VecDeque::new(),
+                    frames,
+                },
             };
             let end = match self.admit(Frame::Started) {
                 Ok(()) => self.serve(Some(&mut control)).await,
@@ -227,7 +230,10 @@ impl Session {
     fn next_timer(&self, control: Option<&mut Control>) -> Option<Instant> {
         let idle = self.output.last_admission() + self.shared.settings.keepalive_interval();
         match control {
-            Some(Control { challenge: Some(challenge), .. }) => {
+            Some(Control {
+                challenge: Some(challenge),
+                ..
+            }) => {
                 if let Some(taken) = self.output.ping_taken() {
                     challenge.handed_off(taken);
                 }
@@ -245,7 +251,10 @@ impl Session {
             if !challenge.is_handed_off() {
                 return Err(End::Backpressure);
             }
-            if control.inbound.answers(&challenge, self.shared.settings.limits.max_request_bytes)? {
+            if control
+                .inbound
+                .answers(&challenge, self.shared.settings.limits.max_request_bytes)?
+            {
                 control.challenge = None;
             }
             return Ok(());
@@ -310,16 +319,28 @@ impl Session {
     fn apply(&mut self, update: &Update, control: &mut Control) -> Result<(), End> {
         let limits = &self.shared.settings.limits;
         let registered = |topic: &Topic| self.topics.contains_key(topic);
-        let checked = update::check(update, control.last_id, self.topics.len(), registered, limits)
-            .inspect_err(|_| metrics::update(UpdateOutcome::Invalid))?;
+        let checked = update::check(
+            update,
+            control.last_id,
+            self.topics.len(),
+            registered,
+            limits,
+        )
+        .inspect_err(|_| metrics::update(UpdateOutcome::Invalid))?;
         control.last_id = checked.id;
         let removed = self.remove(&checked.removes);
-        let new: Vec<_> =
-            checked.adds.into_iter().filter(|(topic, _)| !self.topics.contains_key(topic)).collect();
+        let new: Vec<_> = checked
+            .adds
+            .into_iter()
+            .filter(|(topic, _)| !self.topics.contains_key(topic))
+            .collect();
         metrics::update(UpdateOutcome::Applied);
         log_mutation(new.len(), removed);
         if new.is_empty() {
-            return self.admit(Frame::Applied { id: checked.id, targets: Vec::new() });
+            return self.admit(Frame::Applied {
+                id: checked.id,
+                targets: Vec::new(),
+            });
         }
         self.register(Acknowledgement::Applied { id: checked.id }, new);
         Ok(())
@@ -330,22 +351,46 @@ impl Session {
         metrics::topics_registered(positions.len());
         let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
         for (topic, after) in positions {
-            let id = self.shared.registry.register(self.mailbox.port(), topic, after);
-            self.topics.insert(topic, Registration { id, floor: after, needed: after });
+            let id = self
+                .shared
+                .registry
+                .register(self.mailbox.port(), topic, after);
+            self.topics.insert(
+                topic,
+                Registration {
+                    id,
+                    floor: after,
+                    needed: after,
+                },
+            );
         }
         let (reads, wanted) = (self.shared.reads.clone(), topics.clone());
         let heads = async move { reads.heads(&wanted).await }.boxed();
-        self.pending = Some(Pending { acknowledgement, topics, heads });
+        self.pending = Some(Pending {
+            acknowledgement,
+            topics,
+            heads,
+        });
     }
 
     /// Says the targets; from here on the topics may deliver.
     fn acknowledge(&mut self, heads: Result<Vec<SequenceId>, StoreError>) -> Result<(), End> {
         let heads = heads.map_err(|error| read_failed(&error, "target capture failed"))?;
-        let Some(Pending { acknowledgement, topics, .. }) = self.pending.take() else { return Ok(()) };
+        let Some(Pending {
+            acknowledgement,
+            topics,
+            ..
+        }) = self.pending.take()
+        else {
+            return Ok(());
+        };
         let targets: Vec<Target> = topics
             .iter()
             .zip(heads)
-            .map(|(topic, through)| Target { topic: *topic, through })
+            .map(|(topic, through)| Target {
+                topic: *topic,
+                through,
+            })
             .collect();
         for target in &targets {
             if let Some(registration) = self.topics.get_mut(&target.topic) {
@@ -375,7 +420,9 @@ impl Session {
             metrics::topics_released(removed);
             self.ready.retain(|topic| self.topics.contains_key(topic));
             // A turn with a removed topic is dropped; its other topics keep their place in front.
-            let remaining = self.turn.cancel_without(|topic| !self.topics.contains_key(topic));
+            let remaining = self
+                .turn
+                .cancel_without(|topic| !self.topics.contains_key(topic));
             for topic in remaining.into_iter().rev() {
                 self.ready.push_front(topic);
             }
@@ -385,10 +432,14 @@ impl Session {
 
     /// Queues a topic that owes history, or switches it to direct rows.
     fn settle(&mut self, topic: Topic) {
-        let Some(registration) = self.topics.get_mut(&topic) else { return };
+        let Some(registration) = self.topics.get_mut(&topic) else {
+            return;
+        };
         if registration.floor >= registration.needed {
             let switched =
-                self.shared.registry.switch_if_current(&topic, registration.id, registration.floor);
+                self.shared
+                    .registry
+                    .switch_if_current(&topic, registration.id, registration.floor);
             match switched {
                 None => return,
                 Some(needed) => registration.needed = needed,
@@ -401,11 +452,15 @@ impl Session {
     fn deliver_live(&mut self, rows: Vec<LiveRow>) -> Result<(), End> {
         let mut admitted = 0;
         for row in rows {
-            let Some(registration) = self.topics.get_mut(&row.topic) else { continue };
+            let Some(registration) = self.topics.get_mut(&row.topic) else {
+                continue;
+            };
             if registration.id != row.registration || row.sequence_id <= registration.floor {
                 continue;
             }
-            self.output.admit_row(row.encoded).map_err(|_| End::Backpressure)?;
+            self.output
+                .admit_row(row.encoded)
+                .map_err(|_| End::Backpressure)?;
             registration.floor = row.sequence_id;
             admitted += 1;
         }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use ::metrics::histogram;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use ::metrics::histogram;
 use tokio::time::Instant;
 use tracing::Instrument;
 use xmtp_protocol::{MAX_DELIVERY_OVERHEAD_BYTES, Topic};
@@ -21,9 +21,16 @@ use crate::{End, Shared};
 /// The stream's one turn. Its topics are in no queue meanwhile.
 pub(super) enum Turn {
     Idle,
-    Reading { topics: Vec<Topic>, page: BoxFuture<'static, Result<CatchUpPage, StoreError>> },
+    Reading {
+        topics: Vec<Topic>,
+        page: BoxFuture<'static, Result<CatchUpPage, StoreError>>,
+    },
     /// Read, and waiting for room in the output since then.
-    Held { topics: Vec<Topic>, page: CatchUpPage, since: Instant },
+    Held {
+        topics: Vec<Topic>,
+        page: CatchUpPage,
+        since: Instant,
+    },
 }
 
 impl Turn {
@@ -38,14 +45,20 @@ impl Turn {
     /// Keeps the page that [`Self::read`] returned.
     pub(super) fn hold(&mut self, page: CatchUpPage) {
         if let Self::Reading { topics, .. } = std::mem::replace(self, Self::Idle) {
-            *self = Self::Held { topics, page, since: Instant::now() };
+            *self = Self::Held {
+                topics,
+                page,
+                since: Instant::now(),
+            };
         }
     }
 
     /// Drops the turn if it holds a topic for which `gone`; returns its other topics in their order.
     pub(super) fn cancel_without(&mut self, gone: impl Fn(&Topic) -> bool) -> Vec<Topic> {
         match self {
-            Self::Reading { topics, .. } | Self::Held { topics, .. } if topics.iter().any(&gone) => {
+            Self::Reading { topics, .. } | Self::Held { topics, .. }
+                if topics.iter().any(&gone) =>
+            {
                 let mut topics = std::mem::take(topics);
                 *self = Self::Idle;
                 topics.retain(|topic| !gone(topic));
@@ -62,12 +75,19 @@ impl Session {
         if !matches!(self.turn, Turn::Idle) || self.ready.is_empty() || !self.output.has_room() {
             return;
         }
-        let topics: Vec<Topic> = self.ready.drain(..self.ready.len().min(TURN_TOPICS)).collect();
+        let topics: Vec<Topic> = self
+            .ready
+            .drain(..self.ready.len().min(TURN_TOPICS))
+            .collect();
         let ranges = topics
             .iter()
             .filter_map(|topic| {
                 let registration = self.topics.get(topic)?;
-                Some(CatchUpRange { topic: *topic, after: registration.floor, through: registration.needed })
+                Some(CatchUpRange {
+                    topic: *topic,
+                    after: registration.floor,
+                    through: registration.needed,
+                })
             })
             .collect();
         let page = read_page(Arc::clone(&self.shared), ranges).boxed();
@@ -79,7 +99,12 @@ impl Session {
         if !matches!(self.turn, Turn::Held { .. }) || !self.output.has_room() {
             return Ok(());
         }
-        let Turn::Held { topics, page, since } = std::mem::replace(&mut self.turn, Turn::Idle) else {
+        let Turn::Held {
+            topics,
+            page,
+            since,
+        } = std::mem::replace(&mut self.turn, Turn::Idle)
+        else {
             return Ok(());
         };
         histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
@@ -87,7 +112,9 @@ impl Session {
         let mut rows: Vec<Bytes> = Vec::with_capacity(page.rows.len());
         for row in &page.rows {
             let topic = topics.get(row.range).ok_or(End::Corrupt)?;
-            let Some(registration) = self.topics.get_mut(topic) else { continue };
+            let Some(registration) = self.topics.get_mut(topic) else {
+                continue;
+            };
             let sequence_id = row.envelope.metadata.sequence_id;
             served[row.range] += 1;
             if sequence_id > registration.floor {
@@ -106,10 +133,16 @@ impl Session {
         metrics::envelopes_sent(Phase::CatchUp, admitted);
 
         // Where the byte bound fell: topics behind it were not reached, the one at it is partly served.
-        let cut_at = if page.cut { page.rows.last().map_or(0, |row| row.range) } else { topics.len() };
+        let cut_at = if page.cut {
+            page.rows.last().map_or(0, |row| row.range)
+        } else {
+            topics.len()
+        };
         let unreached = topics.get(cut_at + 1..).unwrap_or_default();
         for (position, topic) in topics.iter().enumerate().take(cut_at + 1) {
-            let Some(registration) = self.topics.get(topic) else { continue };
+            let Some(registration) = self.topics.get(topic) else {
+                continue;
+            };
             let complete = position != cut_at && served[position] < TURN_ROWS;
             if complete && registration.floor < registration.needed {
                 tracing::error!("a visible head has no stored row");
@@ -124,7 +157,10 @@ impl Session {
     }
 }
 
-async fn read_page(shared: Arc<Shared>, ranges: Vec<CatchUpRange>) -> Result<CatchUpPage, StoreError> {
+async fn read_page(
+    shared: Arc<Shared>,
+    ranges: Vec<CatchUpRange>,
+) -> Result<CatchUpPage, StoreError> {
     let span = tracing::info_span!("stream.fetch");
     async move {
         let waiting = Instant::now();
@@ -133,7 +169,12 @@ async fn read_page(shared: Arc<Shared>, ranges: Vec<CatchUpRange>) -> Result<Cat
         let max_bytes = shared.settings.frame_bytes().saturating_sub(FRAME_OVERHEAD);
         let page = shared
             .reads
-            .catch_up(&ranges, TURN_ROWS, as_bigint(max_bytes), as_bigint(MAX_DELIVERY_OVERHEAD_BYTES))
+            .catch_up(
+                &ranges,
+                TURN_ROWS,
+                as_bigint(max_bytes),
+                as_bigint(MAX_DELIVERY_OVERHEAD_BYTES),
+            )
             .await;
         drop(permit);
         page

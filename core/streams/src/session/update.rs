@@ -52,15 +52,25 @@ pub(crate) fn check(
         }
     }
     let leaving = removed.iter().filter(|topic| is_registered(topic)).count();
-    let joining = adds.iter().filter(|(topic, _)| !is_registered(topic)).count();
+    let joining = adds
+        .iter()
+        .filter(|(topic, _)| !is_registered(topic))
+        .count();
     if registered - leaving + joining > limits.max_stream_topics {
         return Err(End::Invalid("stream topic limit exceeded"));
     }
-    Ok(CheckedUpdate { id: update.id, adds, removes: removed.into_iter().collect() })
+    Ok(CheckedUpdate {
+        id: update.id,
+        adds,
+        removes: removed.into_iter().collect(),
+    })
 }
 
 /// Checks the topics of a static stream (API-260).
-pub(crate) fn check_static(topics: &[Interest], limits: &Limits) -> Result<Vec<(Topic, SequenceId)>, End> {
+pub(crate) fn check_static(
+    topics: &[Interest],
+    limits: &Limits,
+) -> Result<Vec<(Topic, SequenceId)>, End> {
     if topics.is_empty() || topics.len() > limits.max_static_topics {
         return Err(End::Invalid("invalid static topic count"));
     }
@@ -69,7 +79,11 @@ pub(crate) fn check_static(topics: &[Interest], limits: &Limits) -> Result<Vec<(
         .iter()
         .map(|interest| {
             let (topic, after) = position(interest)?;
-            if named.insert(topic) { Ok((topic, after)) } else { Err(End::Invalid("duplicate static topic")) }
+            if named.insert(topic) {
+                Ok((topic, after))
+            } else {
+                Err(End::Invalid("duplicate static topic"))
+            }
         })
         .collect()
 }

@@ -1,0 +1,242 @@
+//! A whole backend in this process, on ports and a database of its own, and real gRPC clients for it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use prost::Message;
+use tonic::Status;
+use tonic::transport::Channel;
+use xmtp_protocol::Topic;
+use xmtp_protocol::client::{
+    ConfigurationServiceClient, HealthClient, PublishServiceClient, QueryServiceClient,
+    SubscriptionServiceClient,
+};
+use xmtp_protocol::proto::google::rpc;
+use xmtp_protocol::proto::xmtp::backend::v1::{
+    ClientEnvelope, Cursor, EnvelopeMeta, PublishError, PublishRequest, QueryRequest,
+    ServerEnvelope, Topic as WireTopic, TopicQuery,
+};
+use xmtp_server::config::{Build, Document};
+use xmtp_server::{RunningServer, Server};
+use xmtp_test_support::TestDatabase;
+
+/// Large enough for any message of the API.
+const ANY_MESSAGE: usize = 64 << 20;
+
+/// A running backend.
+pub(crate) struct Backend {
+    pub(crate) database: TestDatabase,
+    pub(crate) address: SocketAddr,
+    running: RunningServer,
+    channel: Channel,
+}
+
+impl Backend {
+    /// Starts one with the defaults, and a tailer quick enough for tests.
+    pub(crate) async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// Starts one with `settings`: lines of dotted keys, as in `limits.max_publish_topics = 2`.
+    pub(crate) async fn with(settings: &str) -> Self {
+        Self::on(TestDatabase::create().await, settings).await
+    }
+
+    /// Starts one on a database that is already there.
+    pub(crate) async fn on(database: TestDatabase, settings: &str) -> Self {
+        let running = serve(&database, settings).await;
+        let address = running.local_addr();
+        Self {
+            database,
+            address,
+            channel: connect(address).await,
+            running,
+        }
+    }
+
+    /// Starts a second instance on the same database.
+    pub(crate) async fn another(&self, settings: &str) -> (RunningServer, Channel) {
+        let running = serve(&self.database, settings).await;
+        let channel = connect(running.local_addr()).await;
+        (running, channel)
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn connect(&self) -> Channel {
+        connect(self.address).await
+    }
+
+    pub(crate) fn publisher(&self) -> PublishServiceClient<Channel> {
+        PublishServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(ANY_MESSAGE)
+            .max_encoding_message_size(ANY_MESSAGE)
+    }
+
+    pub(crate) fn queries(&self) -> QueryServiceClient<Channel> {
+        QueryServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(ANY_MESSAGE)
+            .max_encoding_message_size(ANY_MESSAGE)
+    }
+
+    pub(crate) fn subscriptions(&self) -> SubscriptionServiceClient<Channel> {
+        SubscriptionServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(ANY_MESSAGE)
+            .max_encoding_message_size(ANY_MESSAGE)
+    }
+
+    pub(crate) fn configuration(&self) -> ConfigurationServiceClient<Channel> {
+        ConfigurationServiceClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn health(&self) -> HealthClient<Channel> {
+        HealthClient::new(self.channel.clone())
+    }
+
+    /// Publishes, and says what the server answers.
+    pub(crate) async fn try_publish(
+        &self,
+        envelopes: impl IntoIterator<Item = ClientEnvelope>,
+    ) -> Result<Vec<EnvelopeMeta>, Status> {
+        let request = PublishRequest {
+            envelopes: envelopes.into_iter().collect(),
+        };
+        Ok(self
+            .publisher()
+            .publish(request)
+            .await?
+            .into_inner()
+            .envelope_metas)
+    }
+
+    /// Publishes what must be accepted.
+    pub(crate) async fn publish(
+        &self,
+        envelopes: impl IntoIterator<Item = ClientEnvelope>,
+    ) -> Vec<EnvelopeMeta> {
+        self.try_publish(envelopes)
+            .await
+            .expect("the publish is accepted")
+    }
+
+    /// Reads all of a topic, page by page.
+    pub(crate) async fn read(&self, topic: &Topic) -> Vec<ServerEnvelope> {
+        let mut rows: Vec<ServerEnvelope> = Vec::new();
+        loop {
+            let after = rows.last().map_or(0, sequence_id);
+            let request = QueryRequest {
+                queries: vec![query(topic, after)],
+                limit: 0,
+            };
+            let page = self
+                .queries()
+                .query(request)
+                .await
+                .expect("the query succeeds")
+                .into_inner();
+            rows.extend(page.envelopes);
+            if !page
+                .continuation
+                .expect("a continuation is always there")
+                .has_more
+            {
+                return rows;
+            }
+        }
+    }
+
+    /// Number of rows in a table.
+    pub(crate) async fn count(&self, table: &'static str) -> i64 {
+        let mut connection = self.database.connect().await;
+        let count = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
+        sqlx::query_scalar(count)
+            .fetch_one(&mut connection)
+            .await
+            .expect("rows can be counted")
+    }
+
+    /// Drains and stops the server; the database goes with the value.
+    pub(crate) async fn stop(self) -> TestDatabase {
+        self.running.stop().await;
+        self.database
+    }
+}
+
+async fn serve(database: &TestDatabase, settings: &str) -> RunningServer {
+    let mut keys: BTreeMap<&str, String> = BTreeMap::from([
+        ("server.identifier", "\"org.example.test\"".to_owned()),
+        ("server.listen", "\"127.0.0.1:0\"".to_owned()),
+        ("telemetry.metrics_listen", "\"\"".to_owned()),
+        ("database.url", format!("{:?}", database.url())),
+        ("streams.poll_interval_ms", "10".to_owned()),
+    ]);
+    for line in settings.lines().filter(|line| !line.trim().is_empty()) {
+        let (key, value) = line.split_once('=').expect("a setting is KEY = VALUE");
+        keys.insert(key.trim(), value.trim().to_owned());
+    }
+    let text: String = keys
+        .iter()
+        .map(|(key, value)| format!("{key} = {value}\n"))
+        .collect();
+    let document = Document::parse(&text, Build::default(), |_| None).expect("the document parses");
+    let server = Server::configure(document, &mut []).expect("the document is valid");
+    server.start().await.expect("the server starts")
+}
+
+async fn connect(address: SocketAddr) -> Channel {
+    Channel::from_shared(format!("http://{address}"))
+        .expect("an address is a URI")
+        .connect()
+        .await
+        .expect("the server accepts connections")
+}
+
+/// A topic on the wire.
+pub(crate) fn wire(topic: &Topic) -> WireTopic {
+    WireTopic {
+        topic: topic.as_bytes().to_vec().into(),
+    }
+}
+
+/// A topic and where to start on it.
+pub(crate) fn query(topic: &Topic, after: u64) -> TopicQuery {
+    TopicQuery {
+        topic: Some(wire(topic)),
+        cursor: Some(Cursor { sequence_id: after }),
+    }
+}
+
+/// The sequence id of a row.
+pub(crate) fn sequence_id(row: &ServerEnvelope) -> u64 {
+    meta_id(row.meta.as_ref().expect("a row has metadata"))
+}
+
+/// The sequence id in metadata.
+pub(crate) fn meta_id(meta: &EnvelopeMeta) -> u64 {
+    meta.cursor.expect("metadata has a cursor").sequence_id
+}
+
+/// The one detail of a refused publish; `None` where the status has none.
+pub(crate) fn publish_error(status: &Status) -> Option<PublishError> {
+    if status.details().is_empty() {
+        return None;
+    }
+    let details = rpc::Status::decode(status.details()).expect("details are a google.rpc.Status");
+    assert_eq!(
+        details.code,
+        i32::from(status.code()),
+        "the detail repeats the code"
+    );
+    assert_eq!(
+        details.message,
+        status.message(),
+        "the detail repeats the message"
+    );
+    let [detail] = &details.details[..] else {
+        panic!("one detail, not {}", details.details.len())
+    };
+    assert_eq!(
+        detail.type_url,
+        "type.googleapis.com/xmtp.backend.v1.PublishError"
+    );
+    Some(PublishError::decode(&detail.value[..]).expect("the detail is a PublishError"))
+}

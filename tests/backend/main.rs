@@ -1,0 +1,4 @@
+//! The backend as its clients see it: real gRPC over sockets, real PostgreSQL.
+
+mod harness;
+mod smoke;
