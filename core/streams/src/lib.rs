@@ -83,6 +83,7 @@ impl Streams {
         );
         let recovery = tailer::Recovery::new(Arc::clone(&shared), boundary);
         let first = recovery.bootstrap().await?;
+        shared.registry.admit();
         tasks.spawn(maintenance.run(shutdown.clone()));
         tasks.spawn(recovery.run(first, shutdown));
         Ok(Self { shared, tasks })

@@ -80,7 +80,6 @@ impl Recovery {
 
     async fn generations(&self, mut generation: Generation) {
         loop {
-            self.shared.registry.admit();
             let lost = tokio::select! {
                 lost = self.tail(&mut generation) => lost,
                 () = self.boundary.failed() => Lost::Database,
@@ -92,6 +91,7 @@ impl Recovery {
             self.shared.registry.refuse(end, End::Tailer);
             metrics::tailer_gap_ranges(0);
             generation = self.recover().await;
+            self.shared.registry.admit();
         }
     }
 

@@ -14,6 +14,7 @@ use xmtp_streams::{ClientFrame, End, Frame, Interest, Streams, Target, Update};
 
 use super::xmtp::backend::v1::subscription_service_server::SubscriptionService;
 use crate::status;
+use crate::transport::StreamResponse;
 use crate::wire::{
     Messages, SubscribeFrame, SubscribeResponse, SubscribeStaticFrame, SubscribeStaticResponse,
 };
@@ -49,7 +50,7 @@ impl SubscriptionService for SubscriptionEndpoint {
             }),
             Err(end) => Err(status::stream_end(end)),
         });
-        Ok(Response::new(Box::pin(frames)))
+        Ok(stream_response(Box::pin(frames)))
     }
 
     async fn subscribe_static(
@@ -73,8 +74,15 @@ impl SubscriptionService for SubscriptionEndpoint {
             }),
             Err(end) => Err(status::stream_end(end)),
         });
-        Ok(Response::new(Box::pin(frames)))
+        Ok(stream_response(Box::pin(frames)))
     }
+}
+
+/// A response that no drain waits for: its stream is told to end instead.
+fn stream_response<T>(frames: Frames<T>) -> Response<Frames<T>> {
+    let mut response = Response::new(frames);
+    response.extensions_mut().insert(StreamResponse);
+    response
 }
 
 /// How the transport's own end of the inbound side ends the stream.

@@ -19,6 +19,11 @@ use crate::status::SHUTTING_DOWN;
 /// Path prefix of the service that answers in every state (contract decisions, 5).
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
+/// Marks a response whose body is a stream without end. A drain ends it by other means and does not
+/// wait for a peer that has stopped reading.
+#[derive(Clone, Copy)]
+pub(crate) struct StreamResponse;
+
 /// The state of admission. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Admission {
@@ -85,22 +90,27 @@ where
         if request.uri().path().starts_with(HEALTH) {
             return Box::pin(self.inner.call(request));
         }
+        // Taken before looking, so that a drain which begins now waits for this request.
+        let token = self.admission.admitted.token();
         if self.admission.draining.is_cancelled() {
             return Box::pin(std::future::ready(Ok(unavailable())));
         }
-        let token = self.admission.admitted.token();
         let expired = self.admission.expired.clone();
         let response = self.inner.call(request);
         Box::pin(async move {
-            match expired.run_until_cancelled(response).await {
-                Some(response) => Ok(response?.map(|body| {
-                    Body::new(Held {
-                        body,
-                        _token: token,
-                    })
-                })),
-                None => Ok(unavailable()),
+            let Some(response) = expired.run_until_cancelled(response).await else {
+                return Ok(unavailable());
+            };
+            let response = response?;
+            if response.extensions().get::<StreamResponse>().is_some() {
+                return Ok(response);
             }
+            Ok(response.map(|body| {
+                Body::new(Held {
+                    body,
+                    _token: token,
+                })
+            }))
         })
     }
 }

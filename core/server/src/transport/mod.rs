@@ -9,7 +9,7 @@ mod cors;
 mod listener;
 mod request_id;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::{Admission, StreamResponse};
 pub(crate) use listener::Listener;
 
 use tonic::body::Body;
