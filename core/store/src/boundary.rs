@@ -62,10 +62,10 @@ impl Primary {
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
         );
-        let begun = sqlx::raw_sql(AssertSqlSafe(begin))
+        let granted = sqlx::raw_sql(AssertSqlSafe(begin))
             .execute(&mut *lease)
             .await;
-        if let Err(error) = begun.map_err(StoreError::from) {
+        if let Err(error) = granted.map_err(StoreError::from) {
             if error.kind() == ErrorKind::LockTimeout {
                 // An ordinary outcome: keep the connection.
                 sqlx::raw_sql("ROLLBACK").execute(&mut *lease).await?;

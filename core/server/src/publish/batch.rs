@@ -135,7 +135,7 @@ impl Batch {
     pub(super) fn conclude(
         &self,
         verdict: Option<(u32, Verdict)>,
-        known: Duplicates,
+        known: &Duplicates,
     ) -> Result<Published, PublishFailure> {
         let parsing = self
             .refused

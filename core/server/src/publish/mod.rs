@@ -221,7 +221,7 @@ impl Publisher {
             if let Some(connection) = connection {
                 connection.release();
             }
-            return batch.conclude(None, known);
+            return batch.conclude(None, &known);
         }
         // Validation may read history and wait for a chain: no connection waits with it.
         if new.iter().any(|entry| entry.needs_validation())
@@ -318,7 +318,7 @@ impl Publisher {
             .min_by_key(|(index, _)| *index);
         if refused.is_some() || batch.refused.is_some() || remaining.is_empty() {
             transaction.rollback().await?;
-            return batch.conclude(refused, known);
+            return batch.conclude(refused, &known);
         }
         let envelopes: Vec<NewEnvelope> = remaining
             .iter()
@@ -331,7 +331,7 @@ impl Publisher {
             .await?;
         let mut published = {
             known.extend(stored.iter().map(|metadata| (metadata.key(), *metadata)));
-            batch.conclude(None, known)?
+            batch.conclude(None, &known)?
         };
         published.stored = stored.len() as u64;
         Ok(published)

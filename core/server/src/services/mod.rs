@@ -10,6 +10,7 @@ pub(crate) mod subscription;
 #[expect(
     unreachable_pub,
     unused_qualifications,
+    clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     clippy::pedantic,
     reason = "tonic generates the services"

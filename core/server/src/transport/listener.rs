@@ -28,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A bound port.
 pub(crate) struct Listener {
-    listener: TcpListener,
+    socket: TcpListener,
     connections: TaskTracker,
     /// Connections finish what they have and take nothing more.
     close: CancellationToken,
@@ -39,7 +39,7 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
         Ok(Self {
-            listener: TcpListener::bind(address).await?,
+            socket: TcpListener::bind(address).await?,
             connections: TaskTracker::new(),
             close: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -47,7 +47,7 @@ impl Listener {
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.socket.local_addr()
     }
 
     /// Accepts connections until `stop`, then closes them all in bounded time.
@@ -61,7 +61,7 @@ impl Listener {
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(max_http2_streams);
-        while let Some(accepted) = stop.run_until_cancelled(self.listener.accept()).await {
+        while let Some(accepted) = stop.run_until_cancelled(self.socket.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.connect(stream, &builder, &stack),
                 Err(error) => {
@@ -70,7 +70,7 @@ impl Listener {
                 }
             }
         }
-        drop(self.listener);
+        drop(self.socket);
         self.close.cancel();
         self.connections.close();
         if tokio::time::timeout(CLOSE_GRACE, self.connections.wait())

@@ -86,8 +86,9 @@ impl PublishLocks {
 /// while two versions run side by side.
 fn topic_key(topic: &Topic) -> i64 {
     let digest: [u8; 32] = Sha256::digest(topic.as_bytes()).into();
-    let [a, b, c, d, e, f, g, h, ..] = digest;
-    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    let mut key = [0; 8];
+    key.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(key)
 }
 
 #[cfg(test)]

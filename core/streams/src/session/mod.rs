@@ -181,7 +181,11 @@ impl Session {
     async fn serve(&mut self, mut control: Option<&mut Control>) -> End {
         loop {
             self.start_turn();
-            let timer = self.next_timer(control.as_deref_mut());
+            let timer = self.next_timer(
+                control
+                    .as_deref_mut()
+                    .and_then(|control| control.challenge.as_mut()),
+            );
             let event = tokio::select! {
                 biased;
                 rows = self.mailbox.recv() => match rows {
@@ -227,22 +231,17 @@ impl Session {
     }
 
     /// When the idle time, or the open challenge, runs out.
-    fn next_timer(&self, control: Option<&mut Control>) -> Option<Instant> {
-        let idle = self.output.last_admission() + self.shared.settings.keepalive_interval();
-        match control {
-            Some(Control {
-                challenge: Some(challenge),
-                ..
-            }) => {
-                if let Some(taken) = self.output.ping_taken() {
-                    challenge.handed_off(taken);
-                }
-                Some(challenge.deadline(self.shared.settings.max_pong_wait))
+    fn next_timer(&self, challenge: Option<&mut Challenge>) -> Option<Instant> {
+        if let Some(challenge) = challenge {
+            if let Some(taken) = self.output.ping_taken() {
+                challenge.handed_off(taken);
             }
-            Some(_) => Some(idle),
-            // Nothing is said before the first frame of a static stream.
-            None => self.pending.is_none().then_some(idle),
+            return Some(challenge.deadline(self.shared.settings.max_pong_wait));
         }
+        // Nothing is said before the first frame of a static stream.
+        let silent = self.kind == Kind::Static && self.pending.is_some();
+        let idle = self.output.last_admission() + self.shared.settings.keepalive_interval();
+        (!silent).then_some(idle)
     }
 
     /// Sends a Ping after idle time, or judges the one that is open.
