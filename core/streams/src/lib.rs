@@ -1,9 +1,9 @@
 //! Live delivery: a stream hands out every visible row of its topics, in order, once, or it ends with
 //! the reason why not.
 //!
-//! One [`tailer`] an instance reads new rows from the read database and hands them to the [`registry`],
-//! which knows the streams interested in each topic. Each stream has one owner task, its [`session`],
-//! which alone decides what goes into the stream's bounded [`output`]. History comes from range reads
+//! One `tailer` an instance reads new rows from the read database and hands them to the `registry`,
+//! which knows the streams interested in each topic. Each stream has one owner task, its `session`,
+//! which alone decides what goes into the stream's bounded `output`. History comes from range reads
 //! that take turns; a topic that has caught up switches to the tailer's rows.
 //!
 //! What a stream owes is decided by one rule: each registration has a floor, raised when a row is
