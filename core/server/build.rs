@@ -3,6 +3,7 @@
 //! Messages are those of `xmtp-protocol`, except the responses that carry stored envelopes: those are
 //! written out in `src/wire.rs`, with the envelope as the bytes that are stored.
 
+use std::env;
 use std::io::{Error, Result};
 use std::path::Path;
 
@@ -24,7 +25,9 @@ const STORED: [&str; 4] = [
 ];
 
 fn main() -> Result<()> {
-    let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Asked for when it runs: a checkout that shares the target folder may have compiled this program.
+    let folder = env::var("CARGO_MANIFEST_DIR").map_err(Error::other)?;
+    let schemas = Path::new(&folder).join("../../proto");
     println!("cargo::rerun-if-changed={}", schemas.display());
     let mut descriptors = protox::compile(
         ["backend/v1/backend.proto", "grpc/health/v1/health.proto"],
