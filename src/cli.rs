@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use tonic::transport::Uri;
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::config::{
     ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema,
 };
 use xmtp_server::{Server, StartError};
 
-use crate::{serve, subsystems};
+use crate::{demo, serve, subsystems};
 
 /// A self-hosted backend for XMTP over PostgreSQL 17 or later.
 #[derive(Parser)]
@@ -29,6 +30,8 @@ enum Command {
     Serve(DocumentArgs),
     /// Serve on this machine with a PostgreSQL of its own and a ready-made configuration.
     Dev(DevArgs),
+    /// Publish recorded envelopes to a running server, stream them back, query them, and compare.
+    Demo(DemoArgs),
     /// Check, or describe, the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -74,6 +77,17 @@ struct DevArgs {
     metrics_listen: SocketAddr,
 }
 
+#[derive(Args)]
+struct DemoArgs {
+    /// Address of the server's gRPC port.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:5050")]
+    url: Uri,
+    /// Recorded envelopes to use instead of the program's own: one JSON object a line, with topic, hash
+    /// and envelope in hex, and `is_commit_or_proposal`.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+}
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -83,6 +97,8 @@ pub(crate) enum Failure {
     Config(#[from] ConfigErrors),
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error("demo failed: {0}")]
+    Demo(#[from] demo::DemoError),
     #[error("{0}")]
     Process(String),
     #[error("cannot write: {}", .0.kind())]
@@ -109,6 +125,10 @@ fn execute(command: Command) -> Result<(), Failure> {
             serve::run(server, log_level, |_| Ok(()))
         }
         Command::Dev(args) => args.serve(),
+        Command::Demo(args) => {
+            print(demo::run(&args.url, args.file.as_deref())?)?;
+            print("success")
+        }
         Command::Config(ConfigCommand::Check(args)) => {
             args.configure()?;
             print("the configuration is valid")

@@ -1,6 +1,7 @@
 //! The composition root: the command line, and the list of subsystems.
 
 mod cli;
+mod demo;
 mod serve;
 mod subsystems;
 
