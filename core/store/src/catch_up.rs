@@ -80,7 +80,7 @@ impl Reads {
                       stored.payload AS "payload!"
                FROM candidate
                CROSS JOIN LATERAL (
-                   SELECT * FROM envelopes WHERE sequence_id = candidate.sequence_id
+                   SELECT * FROM envelopes WHERE sequence_id = candidate.sequence_id LIMIT 1
                ) AS stored
                WHERE candidate.bytes <= $5::bigint OR candidate.number = 1
                ORDER BY candidate.position, candidate.sequence_id"#,

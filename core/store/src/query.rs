@@ -71,7 +71,7 @@ impl Primary {
                       (SELECT count(*) FROM candidate) > $3 AS "has_more!"
                FROM (SELECT sequence_id FROM candidate ORDER BY sequence_id LIMIT $3) AS page
                CROSS JOIN LATERAL (
-                   SELECT * FROM envelopes WHERE sequence_id = page.sequence_id
+                   SELECT * FROM envelopes WHERE sequence_id = page.sequence_id LIMIT 1
                ) AS stored
                ORDER BY stored.sequence_id"#,
             &topics as &[&[u8]],

@@ -120,8 +120,11 @@ impl Tail {
                       stored.payload AS "payload?"
                FROM allocation_boundary AS boundary
                LEFT JOIN LATERAL (
-                   SELECT measured.from_gap, envelopes.*
-                   FROM measured JOIN envelopes ON envelopes.sequence_id = measured.sequence_id
+                   SELECT measured.from_gap, envelope.*
+                   FROM measured
+                   CROSS JOIN LATERAL (
+                       SELECT * FROM envelopes WHERE sequence_id = measured.sequence_id LIMIT 1
+                   ) AS envelope
                    WHERE measured.bytes_before < $5::bigint
                ) AS stored ON true
                ORDER BY stored.sequence_id"#,
