@@ -17,8 +17,10 @@ pub(crate) const OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 /// Most rows of one tailer poll: enough to drain a burst in few statements, few enough that a page is
 /// dispatched before the next is due.
 pub(crate) const POLL_ROWS: i64 = 1000;
-/// Payload bytes after which a tailer poll stops taking rows.
-pub(crate) const POLL_BYTES: i64 = 16 * 1024 * 1024;
+/// Payload bytes after which a tailer poll stops taking rows: about one frame of a stream that wants them
+/// all. A page far smaller than [`OUTPUT_BYTES`] gives the transport its turn between two of them, so that
+/// a burst ends only streams whose peer does not read (ARC-073).
+pub(crate) const POLL_BYTES: i64 = 2 * 1024 * 1024;
 
 /// Timers and bounds of all streams of an instance.
 #[derive(Clone, Debug)]
