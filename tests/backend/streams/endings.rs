@@ -1,0 +1,72 @@
+//! How streams end (contract, sections 8 and 10).
+
+use tonic::Code;
+
+use super::obstacles::LockedTable;
+use super::reader::{Frame, Reader};
+use super::{group, messages};
+use crate::harness::{Backend, meta_id};
+
+#[tokio::test]
+async fn st_22_api_259_a_half_close_waits_for_no_read() {
+    let backend = Backend::start().await;
+    backend.publish(messages(1, 1..=500)).await;
+    let mut other = Reader::following(&backend, &[(group(2), 0)]).await;
+    for table in ["topic_watermark", "envelopes"] {
+        let mut reads = LockedTable::new(&backend.database, table).await;
+        let mut reader = Reader::open(&backend).await;
+        reader.update(&[(group(1), 0)], &[]);
+        reads.blocks(1).await;
+        reader.half_close();
+        reader.end().await.expect("a clean end");
+        other.probe(1).await;
+        reads.unlock().await;
+    }
+    let metas = backend.publish(messages(2, [1])).await;
+    other.read_to(&group(2), meta_id(&metas[0])).await;
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn st_22_str_035_a_half_close_flushes_what_was_admitted() {
+    let backend = Backend::start().await;
+    let mut reader = Reader::open(&backend).await;
+    for nonce in 0..50 {
+        reader.ping(nonce);
+    }
+    reader.half_close();
+    for nonce in 0..50 {
+        assert_eq!(reader.next().await, Frame::Pong(nonce));
+    }
+    reader.end().await.expect("a clean end");
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn api_254_a_failed_read_ends_the_stream() {
+    let backend = Backend::with("database.max_statement_timeout_ms = 300").await;
+    backend.publish(messages(1, [1])).await;
+    let heads = LockedTable::new(&backend.database, "topic_watermark").await;
+    let mut reader = Reader::open(&backend).await;
+    reader.update(&[(group(1), 0)], &[]);
+    let status = reader.end().await.expect_err("the head read timed out");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.message(), "target capture failed");
+    heads.unlock().await;
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn api_254_a_head_without_its_row_ends_the_stream() {
+    let backend = Backend::start().await;
+    backend.publish(messages(1, 1..=3)).await;
+    backend
+        .database
+        .execute("DELETE FROM envelopes WHERE sequence_id = 3")
+        .await;
+    let mut reader = Reader::following(&backend, &[(group(1), 0)]).await;
+    let status = reader.end().await.expect_err("a row is missing");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.message(), "history read failed");
+    backend.stop().await;
+}

@@ -1,0 +1,38 @@
+//! Streams as their clients see them: the scenarios of the streams contract, each named by its number there.
+
+mod delivery;
+mod endings;
+mod liveness;
+mod obstacles;
+mod oracle;
+mod random;
+mod reader;
+mod recovery;
+mod static_reader;
+mod statics;
+mod updates;
+
+use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
+use xmtp_protocol::{Topic, TopicKind};
+use xmtp_test_support::payloads;
+
+/// The topic of the group whose id is `group` repeated.
+fn group(group: u8) -> Topic {
+    payloads::topic(TopicKind::GroupMessage, group)
+}
+
+/// Distinct messages of one group.
+fn messages(group: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<ClientEnvelope> {
+    numbers
+        .into_iter()
+        .map(|number| payloads::group_message(group, format!("message {number}")))
+        .collect()
+}
+
+/// Distinct messages of 900 KB: a delivery frame of 2 MiB holds two of them.
+fn large_messages(group: u8, numbers: impl IntoIterator<Item = u8>) -> Vec<ClientEnvelope> {
+    numbers
+        .into_iter()
+        .map(|number| payloads::group_message(group, vec![number; 900_000]))
+        .collect()
+}
