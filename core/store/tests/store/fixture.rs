@@ -1,0 +1,198 @@
+//! A store of a test's own, and the publish sequence of the server.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use sqlx::PgConnection;
+use xmtp_protocol::{SequenceId, Topic, TopicKind};
+use xmtp_store::publish::PublishLocks;
+use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, Settings, StoreError};
+use xmtp_test_support::{TestDatabase, eventually};
+
+/// `application_name` of the store's pooled sessions.
+pub(crate) const POOL_APPLICATION: &str = "xmtp-backend";
+
+/// Takes the allocation barrier as a publisher does: the key is fixed (ARC-039).
+pub(crate) const SHARED_BARRIER: &str = "SELECT pg_advisory_xact_lock_shared(2020439152, 2)";
+
+/// A migrated database and its primary.
+pub(crate) struct Store {
+    pub(crate) primary: Primary,
+    pub(crate) database: TestDatabase,
+}
+
+impl Store {
+    pub(crate) async fn create() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// A store whose settings `change` has seen.
+    pub(crate) async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let database = TestDatabase::create().await;
+        let mut settings = settings(&database);
+        change(&mut settings);
+        let primary = Primary::connect(settings).await.unwrap();
+        primary.prepare().await.unwrap();
+        Self { primary, database }
+    }
+
+    /// Sets a parameter for every session that begins from now on.
+    pub(crate) async fn set_for_new_sessions(&self, setting: &str) {
+        let statement = format!(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting}', current_database()); END $$"
+        );
+        self.database.execute(&statement).await;
+    }
+
+    /// Another instance on the same database.
+    pub(crate) async fn another(&self) -> Primary {
+        Primary::connect(settings(&self.database)).await.unwrap()
+    }
+
+    /// Waits until none of the store's sessions holds or awaits a lock, or is inside a transaction.
+    pub(crate) async fn at_rest(&self) {
+        let mut witness = self.database.connect().await;
+        eventually("no lock and no open transaction is left", async || {
+            let busy = number(
+                &mut witness,
+                "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database =
+                             (SELECT oid FROM pg_database WHERE datname = current_database()))
+                      + (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                             AND pid <> pg_backend_pid() AND xact_start IS NOT NULL)",
+            )
+            .await;
+            (busy == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until `sessions` of this database wait for an advisory lock.
+    pub(crate) async fn until_waiting(&self, sessions: i64) {
+        let mut witness = self.database.connect().await;
+        eventually("sessions wait for a lock", async || {
+            let waiting = number(
+                &mut witness,
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            )
+            .await;
+            (waiting == sessions).then_some(())
+        })
+        .await;
+    }
+
+    /// Takes `connections` at the same time, and gives them back.
+    pub(crate) async fn serves(&self, connections: usize) {
+        let taken = futures::future::join_all((0..connections).map(|_| self.primary.publish()));
+        for connection in taken.await {
+            connection.unwrap().release();
+        }
+    }
+}
+
+/// Generous bounds, so that none of them runs out in a test that is not about them.
+pub(crate) fn settings(database: &TestDatabase) -> Settings {
+    Settings {
+        url: database.url().into(),
+        max_connections: 8,
+        statement_timeout: Duration::from_secs(20),
+        transaction_timeout: Duration::from_secs(30),
+    }
+}
+
+/// The topic of a group.
+pub(crate) fn group(number: u8) -> Topic {
+    Topic::new(TopicKind::GroupMessage, &[number; 16]).unwrap()
+}
+
+/// The topic of an inbox.
+pub(crate) fn inbox(number: u8) -> Topic {
+    Topic::new(TopicKind::IdentityUpdate, &[number; 32]).unwrap()
+}
+
+/// An envelope that never expires. The store takes a payload as it is.
+pub(crate) fn envelope(topic: Topic, payload: impl Into<Vec<u8>>) -> NewEnvelope {
+    let payload = payload.into();
+    NewEnvelope {
+        key: EnvelopeKey {
+            topic,
+            message_hash: <[u8; 32]>::from(Sha256::digest(&payload)).into(),
+        },
+        payload: payload.into(),
+        is_commit_or_proposal: false,
+        push_eligible: true,
+        sender_hmac: None,
+        retention_seconds: None,
+    }
+}
+
+/// Publishes as the server does: duplicates, locks, recheck, commit. Answers one row for each input.
+pub(crate) async fn publish(
+    primary: &Primary,
+    envelopes: &[NewEnvelope],
+) -> Result<Vec<Metadata>, StoreError> {
+    let keys: Vec<EnvelopeKey> = envelopes.iter().map(|new| new.key).collect();
+    let mut connection = primary.publish().await?;
+    let mut known = connection.find_duplicates(&keys).await?;
+    if keys.iter().all(|key| known.contains_key(key)) {
+        connection.release();
+    } else {
+        let locks = PublishLocks::new(keys.iter().map(|key| &key.topic));
+        let mut transaction = connection.begin(&locks).await?;
+        known.extend(transaction.find_duplicates(&keys).await?);
+        let new: Vec<&NewEnvelope> = envelopes
+            .iter()
+            .filter(|envelope| !known.contains_key(&envelope.key))
+            .collect();
+        if new.is_empty() {
+            transaction.rollback().await?;
+        } else {
+            let stored = transaction.commit(&new).await?;
+            known.extend(
+                stored
+                    .into_iter()
+                    .map(|metadata| (metadata.key(), metadata)),
+            );
+        }
+    }
+    Ok(keys.iter().map(|key| known[key]).collect())
+}
+
+/// Publishes one envelope for each payload, one by one, and answers their ids.
+pub(crate) async fn publish_each<const N: usize>(
+    primary: &Primary,
+    topic: Topic,
+    payloads: [&str; N],
+) -> [i64; N] {
+    let mut ids = [0; N];
+    for (id, payload) in ids.iter_mut().zip(payloads) {
+        let stored = publish(primary, &[envelope(topic, payload)]).await.unwrap();
+        *id = stored[0].sequence_id.into();
+    }
+    ids
+}
+
+/// A sequence id.
+pub(crate) fn at(id: i64) -> SequenceId {
+    id.try_into().unwrap()
+}
+
+/// The number that a statement of the test's own answers.
+pub(crate) async fn number(connection: &mut PgConnection, statement: &'static str) -> i64 {
+    sqlx::query_scalar(statement)
+        .fetch_one(connection)
+        .await
+        .unwrap()
+}
+
+/// Stored rows.
+pub(crate) const ROWS: &str = "SELECT count(*) FROM envelopes";
+
+/// The error of what has to fail.
+#[track_caller]
+pub(crate) fn failure<T, E>(result: Result<T, E>) -> E {
+    match result {
+        Ok(_) => panic!("it has to fail"),
+        Err(error) => error,
+    }
+}
