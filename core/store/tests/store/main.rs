@@ -2,7 +2,11 @@
 
 mod boundary;
 mod cancellation;
+mod catch_up;
 mod fixture;
+mod newest;
 mod plans;
 mod publish;
+mod query;
 mod races;
+mod tail;

@@ -1,0 +1,148 @@
+//! Pages of topics above their cursors.
+
+use std::collections::HashMap;
+
+use xmtp_protocol::{SequenceId, Topic};
+use xmtp_store::{Page, Primary, StoredEnvelope, TopicPosition};
+
+use crate::fixture::{Store, at, envelope, group, publish, publish_each};
+
+fn above(topic: Topic, after: i64) -> TopicPosition {
+    TopicPosition {
+        topic,
+        after: at(after),
+    }
+}
+
+async fn page(
+    primary: &Primary,
+    positions: &[TopicPosition],
+    limit: i64,
+) -> (Vec<StoredEnvelope>, bool) {
+    match primary.query(positions, limit, usize::MAX).await.unwrap() {
+        Page::Rows {
+            envelopes,
+            has_more,
+        } => (envelopes, has_more),
+        Page::TooLarge => panic!("there is no bound"),
+    }
+}
+
+fn payloads(rows: &[StoredEnvelope]) -> Vec<&[u8]> {
+    rows.iter().map(|row| &row.payload[..]).collect()
+}
+
+#[tokio::test]
+async fn api_240_has_more_is_exact_around_the_limit() {
+    let store = Store::create().await;
+    publish_each(&store.primary, group(1), ["a", "b"]).await;
+    publish_each(&store.primary, group(2), ["c", "d", "e"]).await;
+    publish_each(&store.primary, group(3), ["of no topic asked for"]).await;
+    let positions = [above(group(2), 0), above(group(1), 0)];
+    for (limit, has_more) in [(1, true), (4, true), (5, false), (6, false), (1000, false)] {
+        let (rows, more) = page(&store.primary, &positions, limit).await;
+        let expected = [b"a", b"b", b"c", b"d", b"e"];
+        assert_eq!(
+            payloads(&rows),
+            expected[..5.min(usize::try_from(limit).unwrap())]
+        );
+        assert_eq!(more, has_more, "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn api_240_a_page_is_the_union_above_each_cursor_and_each_row_once() {
+    let store = Store::create().await;
+    let [a1, _, _] = publish_each(&store.primary, group(1), ["a1", "a2", "a3"]).await;
+    let [_, b2] = publish_each(&store.primary, group(2), ["b1", "b2"]).await;
+    publish_each(&store.primary, group(1), ["a4"]).await;
+    let positions = [
+        above(group(1), a1),
+        above(group(2), b2 - 1),
+        above(group(3), 0),
+    ];
+    let (rows, more) = page(&store.primary, &positions, 100).await;
+    assert_eq!(payloads(&rows), [&b"a2"[..], b"a3", b"b2", b"a4"]);
+    assert!(!more);
+    assert!(rows.iter().all(|row| row.metadata.topic != group(3)));
+}
+
+#[tokio::test]
+async fn api_015_a_cursor_at_or_above_the_head_yields_nothing() {
+    let store = Store::create().await;
+    let [id] = publish_each(&store.primary, group(1), ["a"]).await;
+    for cursor in [id, id + 1, i64::MAX] {
+        let (rows, more) = page(&store.primary, &[above(group(1), cursor)], 10).await;
+        assert!(rows.is_empty() && !more, "{cursor}");
+    }
+    let (rows, more) = page(&store.primary, &[], 10).await;
+    assert!(rows.is_empty() && !more);
+}
+
+#[tokio::test]
+async fn arc_062_pages_drain_many_topics_without_a_hole() {
+    let store = Store::create().await;
+    let mut written: HashMap<Topic, Vec<SequenceId>> = HashMap::new();
+    for n in 0..40_u8 {
+        // Of different length, and interleaved.
+        let topic = group(n % 8 % 5);
+        let stored = publish(&store.primary, &[envelope(topic, [n])])
+            .await
+            .unwrap();
+        written
+            .entry(topic)
+            .or_default()
+            .push(stored[0].sequence_id);
+    }
+    for limit in [1, 3, 7, 39, 40, 41] {
+        let mut read: HashMap<Topic, Vec<SequenceId>> = HashMap::new();
+        loop {
+            let positions: Vec<TopicPosition> = (0..5)
+                .map(|n| TopicPosition {
+                    topic: group(n),
+                    after: read
+                        .get(&group(n))
+                        .and_then(|ids| ids.last().copied())
+                        .unwrap_or(SequenceId::START),
+                })
+                .collect();
+            let (rows, more) = page(&store.primary, &positions, limit).await;
+            assert!(rows.len() <= usize::try_from(limit).unwrap() && !rows.is_empty());
+            for row in rows {
+                read.entry(row.metadata.topic)
+                    .or_default()
+                    .push(row.metadata.sequence_id);
+            }
+            if !more {
+                break;
+            }
+        }
+        assert!(read == written, "limit {limit}");
+    }
+}
+
+#[tokio::test]
+async fn api_202_a_publish_that_was_answered_is_read_by_another_instance() {
+    let store = Store::create().await;
+    let other = store.another().await;
+    let stored = publish(&store.primary, &[envelope(group(1), "a")])
+        .await
+        .unwrap();
+    let (rows, _) = page(&other, &[above(group(1), 0)], 10).await;
+    // API-288: the same metadata in the receipt and in every read.
+    assert!(rows[0].metadata == stored[0]);
+}
+
+#[tokio::test]
+async fn api_283_payloads_beyond_the_bound_make_no_page_and_the_pool_goes_on() {
+    let store = Store::with(|settings| settings.max_connections = 2).await;
+    publish_each(&store.primary, group(1), ["12345", "67890"]).await;
+    let positions = [above(group(1), 0)];
+    for _ in 0..5 {
+        let page = store.primary.query(&positions, 10, 9).await.unwrap();
+        assert!(matches!(page, Page::TooLarge));
+    }
+    let exact = store.primary.query(&positions, 10, 10).await.unwrap();
+    assert!(matches!(exact, Page::Rows { envelopes, .. } if envelopes.len() == 2));
+    store.serves(2).await;
+}
