@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use tonic::transport::Uri;
+use xmtp_server::Server;
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::config::{
     ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema,
 };
-use xmtp_server::{Server, StartError};
 
 use crate::{demo, serve, subsystems};
 
@@ -90,17 +90,15 @@ struct DemoArgs {
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+enum Failure {
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("{0}")]
     Config(#[from] ConfigErrors),
     #[error(transparent)]
-    Start(#[from] StartError),
+    Serve(#[from] serve::ServeError),
     #[error("demo failed: {0}")]
     Demo(#[from] demo::DemoError),
-    #[error("{0}")]
-    Process(String),
     #[error("cannot write: {}", .0.kind())]
     Output(#[from] io::Error),
 }
@@ -122,18 +120,18 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => {
             let log_level = args.log_level;
             let server = args.configure()?;
-            serve::run(server, log_level, |_| Ok(()))
+            Ok(serve::run(server, log_level, |_| Ok(()))?)
         }
         Command::Dev(args) => args.serve(),
         Command::Demo(args) => {
             print(demo::run(&args.url, args.file.as_deref())?)?;
-            print("success")
+            Ok(print("success")?)
         }
         Command::Config(ConfigCommand::Check(args)) => {
             args.configure()?;
-            print("the configuration is valid")
+            Ok(print("the configuration is valid")?)
         }
-        Command::Config(ConfigCommand::Schema) => print(format_args!("{:#}", full_schema())),
+        Command::Config(ConfigCommand::Schema) => Ok(print(format_args!("{:#}", full_schema()))?),
         Command::Config(ConfigCommand::Example) => {
             let text = example(&full_schema(), &owned_schemas());
             Ok(io::stdout().write_all(text.as_bytes())?)
@@ -156,22 +154,24 @@ impl DocumentArgs {
 
 impl DevArgs {
     fn serve(self) -> Result<(), Failure> {
-        let folder = toml::Value::String(format!("embedded:{}", self.folder.display()));
+        let folder = self.folder.display();
+        let url = toml::Value::String(format!("embedded:{folder}"));
         let text = format!(
             "[server]\nidentifier = \"local.xmtp.dev\"\nlisten = \"{}\"\n\
              [telemetry]\nmetrics_listen = \"{}\"\n\
-             [database]\nurl = {folder}\n",
+             [database]\nurl = {url}\n",
             self.listen, self.metrics_listen,
         );
         let metrics = self.metrics_listen;
-        serve::run(configure(&text)?, None, |address| {
+        let announce = |address| {
             print(format_args!(
                 "\nThe XMTP backend listens on http://{address} (gRPC and gRPC-Web).\n\
                  Metrics: http://{metrics}/metrics. Data: {folder}.\n\
                  Try it:  xmtp-backend demo --url http://{address}\n\
                  Stop it with Ctrl-C.\n"
             ))
-        })
+        };
+        Ok(serve::run(configure(&text)?, None, announce)?)
     }
 }
 
@@ -191,6 +191,6 @@ fn full_schema() -> serde_json::Value {
     schema(&owned_schemas(), subsystems::BUILD.url_schemes)
 }
 
-fn print(line: impl Display) -> Result<(), Failure> {
-    Ok(writeln!(io::stdout(), "{line}")?)
+fn print(line: impl Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{line}")
 }

@@ -1,28 +1,40 @@
 //! A server in its process: telemetry, signals, exit.
 
+use std::io;
 use std::net::SocketAddr;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use xmtp_server::Server;
 use xmtp_server::config::sections::LogLevel;
-use xmtp_server::telemetry::{install_logging, install_recorder};
+use xmtp_server::telemetry::{LoggingError, MetricsError, install_logging, install_recorder};
+use xmtp_server::{Server, StartError};
 
-use crate::cli::Failure;
+/// Why the process ends without having served to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the system refuses what a server needs: {}", .0.kind())]
+    System(#[from] io::Error),
+    #[error("ended by a second signal")]
+    SecondSignal,
+}
 
 /// Serves until a signal, then drains; a second signal ends the process at once. `announce` is told
 /// the address of the gRPC port.
 pub(crate) fn run(
     server: Server,
     log_level: Option<LogLevel>,
-    announce: impl FnOnce(SocketAddr) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let process = |error: &dyn std::error::Error| Failure::Process(error.to_string());
-    let metrics = install_recorder().map_err(|error| process(&error))?;
+    announce: impl FnOnce(SocketAddr) -> io::Result<()>,
+) -> Result<(), ServeError> {
+    let metrics = install_recorder()?;
     let settings = &server.config().server;
-    install_logging(log_level.unwrap_or(settings.log_level), settings.log_format)
-        .map_err(|error| process(&error))?;
-    let runtime = Runtime::new().map_err(|error| process(&error))?;
+    install_logging(log_level.unwrap_or(settings.log_level), settings.log_format)?;
+    let runtime = Runtime::new()?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let running = tokio::select! {
@@ -34,8 +46,8 @@ pub(crate) fn run(
             signals.next().await;
         }
         tokio::select! {
-            () = running.stop() => announced,
-            () = signals.next() => Err(Failure::Process("ended by a second signal".to_owned())),
+            () = running.stop() => Ok(announced?),
+            () = signals.next() => Err(ServeError::SecondSignal),
         }
     });
     // A stuck read must not hold the exit.
@@ -50,7 +62,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> Result<Self, Failure> {
+    fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
