@@ -171,3 +171,134 @@ impl Drop for Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+    use sqlx::Connection;
+    use xmtp_test_support::{TestDatabase, eventually};
+
+    use super::*;
+
+    /// A pool of one, so that whoever comes next gets the connection that was let go.
+    async fn pool_of_one(database: &TestDatabase) -> PgPool {
+        Settings {
+            url: database.url().into(),
+            max_connections: 1,
+            statement_timeout: Duration::from_secs(20),
+            transaction_timeout: Duration::from_secs(30),
+        }
+        .pool()
+        .await
+        .unwrap()
+    }
+
+    /// The server process behind the pooled connection, and whether it is inside a transaction.
+    async fn session(pool: &PgPool) -> (i32, bool) {
+        let mut connection = pool.acquire().await.unwrap();
+        let row = sqlx::raw_sql(
+            "SELECT pg_backend_pid(), transaction_timestamp() < statement_timestamp()",
+        )
+        .fetch_one(&mut *connection)
+        .await
+        .unwrap();
+        (row.get(0), row.get(1))
+    }
+
+    fn rolled_back(snapshotter: &Snapshotter) -> u64 {
+        snapshotter
+            .snapshot()
+            .into_vec()
+            .into_iter()
+            .filter(|(key, ..)| key.key().name() == RELEASED_OPEN_TRANSACTIONS)
+            .map(|(.., value)| match value {
+                DebugValue::Counter(count) => count,
+                _ => panic!("it is a counter"),
+            })
+            .sum()
+    }
+
+    // The recorder is this thread's, and the runtime runs every task on it.
+    #[tokio::test]
+    async fn arc_060_a_begin_dropped_unanswered_is_rolled_back_and_counted_on_release() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database).await;
+        let (process, _) = session(&pool).await;
+        for begin in ["BEGIN", "BEGIN; SELECT pg_advisory_xact_lock(1)"] {
+            let mut connection = pool.acquire().await.unwrap();
+            {
+                let mut begun = std::pin::pin!(sqlx::raw_sql(begin).execute(&mut *connection));
+                let polled = begun.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+            }
+            drop(connection);
+            assert_eq!(session(&pool).await, (process, false), "{begin}");
+            // A snapshot takes what it shows.
+            assert_eq!(rolled_back(&snapshotter), 1, "{begin}");
+        }
+    }
+
+    #[tokio::test]
+    async fn arc_060_a_clean_connection_is_released_uncounted() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database).await;
+        let (process, _) = session(&pool).await;
+        for _ in 0..20 {
+            let mut connection = pool.acquire().await.unwrap();
+            let transaction = connection.begin().await.unwrap();
+            transaction.commit().await.unwrap();
+        }
+        assert_eq!(session(&pool).await, (process, false));
+        assert_eq!(rolled_back(&snapshotter), 0);
+    }
+
+    #[tokio::test]
+    async fn arc_060_a_connection_with_an_aborted_transaction_is_discarded() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database).await;
+        let (process, _) = session(&pool).await;
+        let mut connection = pool.acquire().await.unwrap();
+        let aborted = sqlx::raw_sql("BEGIN; SELECT 1 / 0")
+            .execute(&mut *connection)
+            .await;
+        assert!(aborted.is_err());
+        drop(connection);
+        let (next, open) = session(&pool).await;
+        assert!(next != process && !open);
+        let mut witness = database.connect().await;
+        eventually("the aborted session is gone", async || {
+            sqlx::query_scalar::<_, bool>(
+                "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)",
+            )
+            .bind(process)
+            .fetch_one(&mut witness)
+            .await
+            .unwrap()
+            .then_some(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn arc_051_every_session_knows_its_bounds() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database).await;
+        let bounds: Vec<String> = sqlx::query_scalar(
+            "SELECT current_setting(name) FROM unnest(ARRAY['statement_timeout',
+                 'transaction_timeout', 'client_connection_check_interval', 'application_name'])
+                 AS name",
+        )
+        .fetch_all(&pool)
+        .await
+        .unwrap();
+        assert_eq!(bounds, ["20s", "30s", "500ms", POOL_APPLICATION]);
+    }
+}

@@ -36,14 +36,6 @@ impl Store {
         Self { primary, database }
     }
 
-    /// Sets a parameter for every session that begins from now on.
-    pub(crate) async fn set_for_new_sessions(&self, setting: &str) {
-        let statement = format!(
-            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting}', current_database()); END $$"
-        );
-        self.database.execute(&statement).await;
-    }
-
     /// Another instance on the same database.
     pub(crate) async fn another(&self) -> Primary {
         Primary::connect(settings(&self.database)).await.unwrap()
@@ -88,6 +80,16 @@ impl Store {
             connection.unwrap().release();
         }
     }
+}
+
+/// Sets a parameter of every session that begins from now on.
+pub(crate) async fn set_for_new_sessions(database: &TestDatabase, setting: &str) {
+    let statements = format!(
+        "BEGIN READ WRITE;
+         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting}', current_database()); END $$;
+         COMMIT"
+    );
+    database.execute(&statements).await;
 }
 
 /// Generous bounds, so that none of them runs out in a test that is not about them.

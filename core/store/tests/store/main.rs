@@ -3,10 +3,13 @@
 mod boundary;
 mod cancellation;
 mod catch_up;
+mod faults;
 mod fixture;
+mod migrations;
 mod newest;
 mod plans;
 mod publish;
 mod query;
 mod races;
+mod secrets;
 mod tail;

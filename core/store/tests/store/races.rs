@@ -9,7 +9,7 @@ use sqlx::Row;
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::{NewEnvelope, Page, Primary, TopicPosition};
 
-use crate::fixture::{ROWS, Store, envelope, group, number, publish};
+use crate::fixture::{ROWS, Store, envelope, group, number, publish, set_for_new_sessions};
 
 const ROUNDS: u16 = 500;
 const TOPICS: u8 = 4;
@@ -63,7 +63,7 @@ async fn follow(primary: Primary, done: Arc<AtomicBool>) -> HashMap<Topic, Vec<S
 async fn api_201_api_222_racing_publishers_keep_topic_order_and_store_each_envelope_once() {
     let store = Store::with(|settings| settings.max_connections = 16).await;
     // Order does not depend on the disk; the length of this test does.
-    store.set_for_new_sessions("synchronous_commit = off").await;
+    set_for_new_sessions(&store.database, "synchronous_commit = off").await;
     let other = store.another().await;
     let done = Arc::new(AtomicBool::new(false));
     let reader = tokio::spawn(follow(other.clone(), Arc::clone(&done)));
