@@ -210,3 +210,126 @@ impl Drop for OutputStream {
         self.queue.taken.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, StreamExt};
+
+    use super::*;
+
+    const FRAME_BYTES: usize = 1000;
+
+    fn take(stream: &mut OutputStream) -> Option<Result<Frame, End>> {
+        stream.next().now_or_never().expect("something is there")
+    }
+
+    fn is_idle(stream: &mut OutputStream) -> bool {
+        stream.next().now_or_never().is_none()
+    }
+
+    fn take_rows(stream: &mut OutputStream) -> usize {
+        match take(stream) {
+            Some(Ok(Frame::Messages(rows))) => rows.len(),
+            _ => panic!("rows are next"),
+        }
+    }
+
+    #[test]
+    fn o2_frames_leave_in_the_order_of_their_admission() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        for nonce in 0..10 {
+            output.admit(Frame::Pong(nonce)).unwrap();
+        }
+        for nonce in 0..10 {
+            assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(taken))) if taken == nonce));
+        }
+        assert!(is_idle(&mut stream));
+    }
+
+    #[test]
+    fn arc_080_the_queue_is_bounded_by_frames_until_the_transport_takes_one() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        for nonce in 0..OUTPUT_FRAMES as u64 {
+            assert!(output.has_room());
+            output.admit(Frame::Pong(nonce)).unwrap();
+        }
+        assert!(!output.has_room());
+        assert!(output.admit(Frame::Keepalive).is_err());
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(0)))));
+        output.admit(Frame::Keepalive).unwrap();
+    }
+
+    #[test]
+    fn arc_080_the_queue_is_bounded_by_bytes_and_a_refused_frame_changes_nothing() {
+        let (mut output, mut stream) = channel(OUTPUT_BYTES);
+        let half = || Bytes::from(vec![0; OUTPUT_BYTES / 2]);
+        output.admit(Frame::Messages(vec![half()])).unwrap();
+        assert!(output.admit(Frame::Messages(vec![half()])).is_err());
+        assert!(output.admit_row(half()).is_err());
+        output.admit(Frame::Pong(1)).unwrap();
+        assert_eq!(take_rows(&mut stream), 1);
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(1)))));
+        output.admit(Frame::Messages(vec![half()])).unwrap();
+    }
+
+    #[test]
+    fn s07_live_rows_join_the_last_frame_while_it_is_here_and_has_room() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        let row = || Bytes::from(vec![0; 300]);
+        for _ in 0..4 {
+            output.admit_row(row()).unwrap();
+        }
+        assert_eq!(take_rows(&mut stream), 3, "three fit into one frame");
+        output.admit_row(row()).unwrap();
+        output.admit(Frame::Pong(1)).unwrap();
+        output.admit_row(row()).unwrap();
+        assert_eq!(take_rows(&mut stream), 2);
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(1)))));
+        assert_eq!(
+            take_rows(&mut stream),
+            1,
+            "no row overtakes a control frame"
+        );
+        output.admit_row(row()).unwrap();
+        assert_eq!(take_rows(&mut stream), 1, "a frame that left is not joined");
+    }
+
+    #[test]
+    fn str_035_the_clients_own_end_flushes_the_queue_and_is_no_error() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        output.admit(Frame::Pong(1)).unwrap();
+        output.finish(End::Client);
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(1)))));
+        assert!(take(&mut stream).is_none());
+    }
+
+    #[test]
+    fn arc_082_any_other_end_is_said_at_once_and_once() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        output.admit(Frame::Pong(1)).unwrap();
+        output.finish(End::Tailer);
+        output.finish(End::Shutdown);
+        assert!(matches!(take(&mut stream), Some(Err(End::Tailer))));
+        assert!(take(&mut stream).is_none());
+    }
+
+    #[test]
+    fn arc_081_a_ping_is_handed_off_when_the_transport_takes_it() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        for nonce in 1..=2 {
+            output.admit(Frame::Ping(nonce)).unwrap();
+            assert_eq!(output.ping_taken(), None);
+            assert!(matches!(take(&mut stream), Some(Ok(Frame::Ping(_)))));
+            assert!(output.ping_taken().is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn arc_082_a_transport_that_goes_away_is_noticed() {
+        let (output, stream) = channel(FRAME_BYTES);
+        assert!(!output.is_abandoned());
+        drop(stream);
+        output.taken().await;
+        assert!(output.is_abandoned());
+    }
+}

@@ -266,6 +266,12 @@ impl Registry {
         }
     }
 
+    /// Whether nobody is here.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.topics).is_empty() && lock(&self.sessions).open.is_empty()
+    }
+
     fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -274,4 +280,159 @@ impl Registry {
 /// Nothing that runs under these locks can leave them half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use xmtp_protocol::TopicKind;
+    use xmtp_store::{Metadata, StoredEnvelope};
+
+    use super::*;
+
+    fn topic(byte: u8) -> Topic {
+        Topic::new(TopicKind::GroupMessage, &[byte; 16]).unwrap()
+    }
+
+    fn id(id: u64) -> SequenceId {
+        id.try_into().unwrap()
+    }
+
+    fn row_of(topic_byte: u8, sequence_id: u64, bytes: usize) -> TailRow {
+        let metadata = Metadata {
+            sequence_id: id(sequence_id),
+            topic: topic(topic_byte),
+            message_hash: [0; 32].into(),
+            server_ns: 1,
+            expiry_ns: None,
+            is_commit_or_proposal: false,
+        };
+        TailRow {
+            envelope: StoredEnvelope {
+                metadata,
+                payload: vec![0; bytes].into(),
+            },
+            from_gap: false,
+        }
+    }
+
+    fn row(topic_byte: u8, sequence_id: u64) -> TailRow {
+        row_of(topic_byte, sequence_id, 0)
+    }
+
+    fn admitting() -> Registry {
+        let registry = Registry::new();
+        registry.admit();
+        registry
+    }
+
+    /// What lies in the mailbox: registration and sequence id of each row.
+    fn received(mailbox: &mut Mailbox) -> Vec<(RegistrationId, u64)> {
+        let mut rows = Vec::new();
+        while let Some(batch) = mailbox.recv().now_or_never() {
+            let batch = batch.expect("nobody ended the session");
+            rows.extend(
+                batch
+                    .iter()
+                    .map(|row| (row.registration, row.sequence_id.into())),
+            );
+        }
+        rows
+    }
+
+    #[test]
+    fn arc_078_a_racing_row_is_in_the_last_notice_or_comes_directly() {
+        let registry = admitting();
+        let mut mailbox = registry.open().unwrap();
+        let registration = registry.register(mailbox.port(), topic(1), id(4));
+        let switch = |floor| registry.switch_if_current(&topic(1), registration, id(floor));
+        registry.dispatch(&[row(1, 6), row(2, 7)]);
+        assert_eq!(switch(4), Some(id(6)), "the row came before the switch");
+        assert_eq!(received(&mut mailbox), [], "and not directly as well");
+        assert_eq!(switch(6), None);
+        registry.dispatch(&[row(1, 8), row(2, 9), row(1, 10)]);
+        assert_eq!(switch(6), None, "never back");
+        assert_eq!(
+            received(&mut mailbox),
+            [(registration, 8), (registration, 10)]
+        );
+    }
+
+    #[test]
+    fn str_012_a_notice_below_the_cursor_owes_nothing() {
+        let registry = admitting();
+        let mailbox = registry.open().unwrap();
+        let registration = registry.register(mailbox.port(), topic(1), id(9));
+        registry.dispatch(&[row(1, 5)]);
+        assert_eq!(
+            registry.switch_if_current(&topic(1), registration, id(9)),
+            None
+        );
+    }
+
+    #[test]
+    fn arc_074_a_registration_of_before_gets_nothing_and_removes_nothing() {
+        let registry = admitting();
+        let mut mailbox = registry.open().unwrap();
+        let before = registry.register(mailbox.port(), topic(1), id(0));
+        registry.deregister(&topic(1), before);
+        let after = registry.register(mailbox.port(), topic(1), id(0));
+        registry.deregister(&topic(1), before);
+        assert_eq!(registry.switch_if_current(&topic(1), before, id(0)), None);
+        registry.dispatch(&[row(1, 1)]);
+        assert_eq!(received(&mut mailbox), [], "the new one still catches up");
+        assert_eq!(registry.switch_if_current(&topic(1), after, id(1)), None);
+        registry.dispatch(&[row(1, 2)]);
+        assert_eq!(received(&mut mailbox), [(after, 2)]);
+    }
+
+    #[test]
+    fn arc_073_only_the_session_that_does_not_look_ends() {
+        let registry = admitting();
+        let mut sessions = [(); 2].map(|()| registry.open().unwrap());
+        for session in &sessions {
+            let registration = registry.register(session.port(), topic(1), id(0));
+            registry.switch_if_current(&topic(1), registration, id(0));
+        }
+        let half = OUTPUT_BYTES / 2;
+        for number in 1..=4 {
+            registry.dispatch(&[row_of(1, number, half)]);
+            assert_eq!(received(&mut sessions[0]).len(), 1);
+        }
+        let end = sessions[1].recv().now_or_never();
+        assert!(matches!(end, Some(Err(End::Backpressure))));
+    }
+
+    #[test]
+    fn ops_006_recovery_ends_every_session_and_admits_none() {
+        let registry = admitting();
+        let mut sessions = [(); 2].map(|()| registry.open().unwrap());
+        registry.refuse(End::Capacity("gaps"), End::Tailer);
+        registry.refuse(End::Shutdown, End::Tailer);
+        for session in &mut sessions {
+            let end = session.recv().now_or_never();
+            assert!(
+                matches!(end, Some(Err(End::Capacity(_)))),
+                "the first cause wins"
+            );
+        }
+        assert_eq!(registry.open().err(), Some(End::Tailer));
+        registry.admit();
+        assert!(registry.open().is_ok());
+    }
+
+    #[test]
+    fn arc_082_the_last_to_go_leaves_nothing_behind() {
+        let registry = admitting();
+        let sessions = [(); 2].map(|()| registry.open().unwrap());
+        let registrations = sessions
+            .each_ref()
+            .map(|session| registry.register(session.port(), topic(1), id(0)));
+        for (session, registration) in sessions.iter().zip(registrations) {
+            assert!(!registry.is_empty());
+            registry.deregister(&topic(1), registration);
+            registry.close(session.port());
+        }
+        assert!(registry.is_empty());
+    }
 }

@@ -1,15 +1,17 @@
 //! A stream's one owner: registrations, floors, updates, catch-up turns and timers (ARC-074).
 
 mod challenge;
+mod inbound;
+#[cfg(test)]
+pub(crate) mod tests;
 mod turn;
 pub(crate) mod update;
 
 use std::collections::{HashMap, VecDeque};
-use std::pin::Pin;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, Stream, StreamExt};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
@@ -23,6 +25,7 @@ use crate::registry::{LiveRow, Mailbox, RegistrationId};
 use crate::settings::Rate;
 use crate::{End, Shared, metrics};
 use challenge::Challenge;
+use inbound::{ClientFrames, Inbound};
 use turn::Turn;
 
 /// The two kinds of stream.
@@ -93,12 +96,6 @@ struct Control {
     inbound: Inbound,
 }
 
-/// Client frames, those first that were put aside while looking for a late Pong.
-struct Inbound {
-    kept: VecDeque<ClientFrame>,
-    frames: Pin<Box<dyn Stream<Item = Result<ClientFrame, End>> + Send>>,
-}
-
 /// What the owner waits for.
 enum Event {
     Live(Vec<LiveRow>),
@@ -132,7 +129,7 @@ impl Session {
     /// Serves a bidirectional stream to its end.
     pub(crate) fn run_bidirectional(
         mut self,
-        frames: Pin<Box<dyn Stream<Item = Result<ClientFrame, End>> + Send>>,
+        frames: ClientFrames,
     ) -> impl Future<Output = ()> + Send {
         async move {
             let limits = self.shared.settings.limits.clone();
@@ -144,10 +141,7 @@ impl Session {
                 pings: bucket(limits.pings),
                 challenge: None,
                 next_nonce: 1,
-                inbound: Inbound {
-                    kept: VecDeque::new(),
-                    frames,
-                },
+                inbound: Inbound::new(frames),
             };
             let end = match self.admit(Frame::Started) {
                 Ok(()) => self.serve(Some(&mut control)).await,
@@ -250,12 +244,9 @@ impl Session {
             if !challenge.is_handed_off() {
                 return Err(End::Backpressure);
             }
-            if control
-                .inbound
-                .answers(&challenge, self.shared.settings.limits.max_request_bytes)?
-            {
-                control.challenge = None;
-            }
+            let max_bytes = self.shared.settings.limits.max_request_bytes;
+            control.inbound.take_answer(&challenge, max_bytes)?;
+            control.challenge = None;
             return Ok(());
         }
         let nonce = control.next_nonce;
@@ -489,42 +480,11 @@ impl Drop for Session {
     }
 }
 
-impl Inbound {
-    /// Looks once, without waiting, at the frames that have arrived. Those that do not answer the
-    /// challenge keep their order for later.
-    fn answers(&mut self, challenge: &Challenge, max_bytes: usize) -> Result<bool, End> {
-        let mut bytes = 0;
-        loop {
-            match self.frames.next().now_or_never() {
-                None => return Err(End::Keepalive),
-                Some(None) => return Err(End::Client),
-                Some(Some(Err(end))) => return Err(end),
-                Some(Some(Ok(ClientFrame::Pong(nonce)))) if challenge.is_answered_by(nonce) => {
-                    return Ok(true);
-                }
-                Some(Some(Ok(frame))) => {
-                    if let ClientFrame::Update(update) = &frame {
-                        bytes += update.encoded_len;
-                    }
-                    bytes += size_of::<ClientFrame>();
-                    if bytes > max_bytes {
-                        return Err(End::Capacity("pending control capacity exceeded"));
-                    }
-                    self.kept.push_back(frame);
-                }
-            }
-        }
-    }
-}
-
 /// The next client frame; never, on a static stream. Cancel-safe.
 async fn next_frame(control: Option<&mut Control>) -> Option<Result<ClientFrame, End>> {
     match control {
         None => std::future::pending().await,
-        Some(Control { inbound, .. }) => match inbound.kept.pop_front() {
-            Some(frame) => Some(Ok(frame)),
-            None => inbound.frames.next().await,
-        },
+        Some(control) => control.inbound.next().await,
     }
 }
 

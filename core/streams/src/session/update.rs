@@ -98,3 +98,121 @@ fn parse(topic: Option<&Bytes>) -> Result<Topic, End> {
     let topic = topic.ok_or(End::Invalid("topic is absent"))?;
     Topic::parse(topic).map_err(|_| End::Invalid("invalid topic"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use xmtp_protocol::TopicKind;
+
+    use super::*;
+    use crate::Rate;
+
+    const RATE: Rate = Rate {
+        per_second: NonZeroU32::MIN,
+        burst: NonZeroU32::MIN,
+    };
+    const LIMITS: Limits = Limits {
+        max_request_bytes: 1000,
+        max_response_bytes: 1000,
+        max_update_adds: 3,
+        max_update_removes: 2,
+        max_stream_topics: 4,
+        max_static_topics: 2,
+        updates: RATE,
+        pings: RATE,
+    };
+
+    fn topic(byte: u8) -> Topic {
+        Topic::new(TopicKind::GroupMessage, &[byte; 16]).unwrap()
+    }
+
+    fn bytes(byte: u8) -> Bytes {
+        Bytes::copy_from_slice(topic(byte).as_bytes())
+    }
+
+    fn update(id: u64, adds: &[u8], removes: &[u8]) -> Update {
+        let interest = |byte: &u8| Interest {
+            topic: Some(bytes(*byte)),
+            after: 0,
+        };
+        Update {
+            id,
+            adds: adds.iter().map(interest).collect(),
+            removes: removes.iter().map(|byte| Some(bytes(*byte))).collect(),
+            encoded_len: 0,
+        }
+    }
+
+    /// Checks on a stream whose last id is 5 and whose topics are `registered`.
+    fn refusal(update: &Update, registered: &[u8]) -> Option<&'static str> {
+        let is_registered = |wanted: &Topic| registered.iter().any(|byte| topic(*byte) == *wanted);
+        match check(update, 5, registered.len(), is_registered, &LIMITS) {
+            Ok(_) => None,
+            Err(End::Invalid(text)) => Some(text),
+            Err(end) => panic!("{end:?}"),
+        }
+    }
+
+    #[test]
+    fn api_251_ids_rise_and_may_skip() {
+        for (id, accepted) in [
+            (0, false),
+            (4, false),
+            (5, false),
+            (6, true),
+            (u64::MAX, true),
+        ] {
+            assert_eq!(
+                refusal(&update(id, &[], &[]), &[]).is_none(),
+                accepted,
+                "{id}"
+            );
+        }
+    }
+
+    #[test]
+    fn str_002_checks_come_in_the_contracts_order() {
+        let mut bad = update(6, &[1, 1], &[1]);
+        bad.adds[0].topic = None;
+        bad.adds[1].after = 1 << 63;
+        bad.removes.push(Some(Bytes::new()));
+        assert_eq!(refusal(&bad, &[]), Some("topic is absent"));
+        bad.adds[0].topic = Some(Bytes::new());
+        assert_eq!(refusal(&bad, &[]), Some("invalid topic"));
+        bad.adds[0].topic = Some(bytes(1));
+        assert_eq!(refusal(&bad, &[]), Some("invalid cursor"));
+        bad.adds[1].after = 0;
+        assert_eq!(refusal(&bad, &[]), Some("duplicate update topic"));
+        bad.adds[1].topic = Some(bytes(2));
+        assert_eq!(refusal(&bad, &[]), Some("overlapping update topic"));
+        bad.removes[0] = Some(bytes(3));
+        assert_eq!(refusal(&bad, &[]), Some("invalid topic"));
+        bad.removes[1] = Some(bytes(3));
+        assert_eq!(refusal(&bad, &[]), Some("duplicate update topic"));
+        bad.removes[1] = Some(bytes(4));
+        assert_eq!(
+            refusal(&bad, &[5, 6, 7]),
+            Some("stream topic limit exceeded")
+        );
+        assert_eq!(refusal(&bad, &[3, 4, 5, 6]), None);
+    }
+
+    #[test]
+    fn st_14_counts_are_taken_as_sent() {
+        let refused = Some("invalid update id or item count");
+        assert_eq!(refusal(&update(6, &[1, 2, 3], &[4, 5]), &[]), None);
+        assert_eq!(refusal(&update(6, &[1, 2, 3, 3], &[]), &[1, 2, 3]), refused);
+        assert_eq!(refusal(&update(6, &[], &[4, 5, 6]), &[]), refused);
+    }
+
+    #[test]
+    fn api_260_a_static_request_has_a_bound_of_its_own() {
+        let asked = |topics: &[u8]| update(6, topics, &[]).adds;
+        let refused = |topics: &[u8]| check_static(&asked(topics), &LIMITS).err();
+        assert_eq!(refused(&[1, 2]), None);
+        for topics in [&[][..], &[1, 2, 3], &[1, 1]] {
+            assert!(matches!(refused(topics), Some(End::Invalid(_))));
+        }
+    }
+}
