@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -59,10 +60,11 @@ impl Boundary {
         self.signals.failed.notified().await;
     }
 
-    /// Advances now, however long publishers hold the barrier (ARC-041).
+    /// Advances now, however long publishers hold the barrier (ARC-041). Failures before that are over.
     pub(crate) async fn establish(&self) -> Result<SequenceId, StoreError> {
         loop {
             if let Advance::Closed(closed) = self.advance().await? {
+                let _ = self.signals.failed.notified().now_or_never();
                 return Ok(closed);
             }
         }
@@ -103,5 +105,24 @@ impl Maintenance {
             }
             sleep_until(next).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::tests::primary;
+    use xmtp_test_support::TestDatabase;
+
+    #[tokio::test]
+    async fn arc_041_a_failure_before_recovery_does_not_end_the_generation_after_it() {
+        let database = TestDatabase::create().await;
+        let wait = Duration::from_secs(1);
+        let (boundary, _maintenance) = Boundary::new(primary(&database).await, wait, wait);
+        boundary.signals.failed.notify_one();
+        boundary.establish().await.unwrap();
+        assert!(boundary.failed().now_or_never().is_none());
+        boundary.signals.failed.notify_one();
+        assert!(boundary.failed().now_or_never().is_some());
     }
 }
