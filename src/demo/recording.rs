@@ -158,27 +158,24 @@ mod tests {
     #[test]
     fn a_faulty_line_is_named() {
         let good = super::super::RECORDED.lines().next().expect("a line");
-        let with = |from: &str, to: &str| format!("{good}\n{}\n", good.replace(from, to));
+        let with = |key: &str, prefix: &str| {
+            let mut line: serde_json::Value = serde_json::from_str(good).expect("JSON");
+            let value = line[key].as_str().expect("a text");
+            line[key] = format!("{prefix}{value}").into();
+            format!("{good}\n{line}\n")
+        };
         assert_eq!(fault_of("{}"), (1, LineFault::Json));
-        assert_eq!(
-            fault_of(&format!("{good}\n{good}")),
-            (2, LineFault::Repeated)
-        );
-        assert_eq!(
-            fault_of(&with("\"topic\": \"00", "\"topic\": \"zz")),
-            (2, LineFault::Hex)
-        );
-        assert_eq!(
-            fault_of(&with("\"topic\": \"00", "\"topic\": \"0000")),
-            (2, LineFault::Topic(TopicError::IdentifierLength))
-        );
-        assert_eq!(
-            fault_of(&with("\"hash\": \"", "\"hash\": \"00")),
-            (2, LineFault::Hash)
-        );
-        assert_eq!(
-            fault_of(&with("\"envelope\": \"", "\"envelope\": \"ff")),
-            (2, LineFault::Envelope)
-        );
+        for (text, fault) in [
+            (with("source", ""), LineFault::Repeated),
+            (with("topic", "zz"), LineFault::Hex),
+            (
+                with("topic", "05"),
+                LineFault::Topic(TopicError::UnknownKind),
+            ),
+            (with("hash", "00"), LineFault::Hash),
+            (with("envelope", "ff"), LineFault::Envelope),
+        ] {
+            assert_eq!(fault_of(&text), (2, fault));
+        }
     }
 }

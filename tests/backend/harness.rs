@@ -182,7 +182,8 @@ async fn serve(database: &TestDatabase, settings: &str) -> RunningServer {
     server.start().await.expect("the server starts")
 }
 
-async fn connect(address: SocketAddr) -> Channel {
+/// Connects to a server.
+pub(crate) async fn connect(address: SocketAddr) -> Channel {
     Channel::from_shared(format!("http://{address}"))
         .expect("an address is a URI")
         .connect()

@@ -1,0 +1,273 @@
+//! The command line, from the outside.
+
+use std::process::Output;
+
+use nix::sys::signal::Signal;
+use sqlx::Connection;
+use tempfile::NamedTempFile;
+use xmtp_protocol::client::PublishServiceClient;
+use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
+use xmtp_test_support::payloads::group_message;
+use xmtp_test_support::{TestDatabase, eventually};
+
+use crate::harness::connect;
+use crate::process::{Process, run};
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("the program writes text")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("the program writes text")
+}
+
+/// Runs the demonstration against `server`, which has to succeed; answers its table.
+async fn demo(server: &Process) -> Vec<Vec<String>> {
+    let output = run(["demo", "--url", &server.url()]).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut lines: Vec<&str> = stdout(&output).lines().collect();
+    assert_eq!(lines.pop(), Some("success"));
+    lines.iter().map(|line| cells(line)).collect()
+}
+
+/// The cells of a line, which two spaces or more part.
+fn cells(line: &str) -> Vec<String> {
+    let cells = line.split("  ").filter(|cell| !cell.is_empty());
+    cells.map(|cell| cell.trim().to_owned()).collect()
+}
+
+/// The number of envelopes in a column of the table.
+fn total(table: &[Vec<String>], column: &str) -> usize {
+    let index = table[0].iter().position(|name| name == column);
+    let index = index.expect("the table has the column");
+    let cells = table[1..].iter().map(|row| &row[index]);
+    cells
+        .map(|cell| cell.parse::<usize>().expect("a count"))
+        .sum()
+}
+
+/// A failure in one line that holds `text`.
+async fn demo_fails(arguments: &[&str], text: &str) {
+    let output = run(["demo"].iter().chain(arguments)).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output), "");
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains(text), "{}", stderr(&output));
+}
+
+#[tokio::test]
+async fn api_211_the_demonstration_succeeds_again_on_what_it_stored() {
+    let database = TestDatabase::create().await;
+    let server = Process::serve(&database, "").await;
+    let first = demo(&server).await;
+    assert_eq!(first.len(), 6, "a header and five kinds: {first:?}");
+    let published = total(&first, "published");
+    assert_eq!(published, xmtp_test_support::payloads::recorded().len());
+    assert_eq!(total(&first, "live"), published);
+
+    let second = demo(&server).await;
+    assert_eq!(total(&second, "published"), published);
+    assert_eq!(total(&second, "live"), 0);
+    let ids = |table: &[Vec<String>]| -> Vec<(String, String)> {
+        let ids = |row: &Vec<String>| (row[5].clone(), row[6].clone());
+        table[1..].iter().map(ids).collect()
+    };
+    assert_eq!(ids(&first), ids(&second));
+}
+
+#[tokio::test]
+async fn the_demonstration_says_in_one_line_why_it_fails() {
+    let database = TestDatabase::create().await;
+    let server = Process::serve(&database, "limits.max_envelope_bytes = 300").await;
+    let url = server.url();
+    demo_fails(&["--url", &url], "publish: the server answers").await;
+    demo_fails(&["--url", "https://127.0.0.1:1"], "http://").await;
+    demo_fails(&["--url", "http://127.0.0.1:1"], "cannot connect").await;
+    // A server of another kind: it does not speak gRPC.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = other.local_addr().expect("a bound port has an address");
+    let refuse = tokio::task::spawn_blocking(move || drop(other.accept()));
+    demo_fails(&["--url", &format!("http://{address}")], "no XMTP backend").await;
+    refuse.await.expect("the other server ends");
+
+    // The recording is compared with what the server makes of it.
+    let recorded = xmtp_test_support::payloads::recorded();
+    let line = |hash: &str, flag: bool| {
+        let it = &recorded[0];
+        let file = NamedTempFile::new().expect("a temporary file");
+        let line = format!(
+            "{{\"topic\": {:?}, \"hash\": {hash:?}, \"is_commit_or_proposal\": {flag}, \"envelope\": {:?}}}\n",
+            it.topic, it.envelope
+        );
+        std::fs::write(file.path(), line).expect("the file can be written");
+        file
+    };
+    let server = Process::serve(&database, "").await;
+    let url = server.url();
+    for (file, text) in [
+        (
+            line(&recorded[0].hash, true),
+            "line 1 of the recording: the receipt has the wrong commit flag",
+        ),
+        (
+            line("00", false),
+            "line 1 of the recording: hash has not 32 bytes",
+        ),
+    ] {
+        let path = file.path().to_str().expect("a temporary path is Unicode");
+        demo_fails(&["--url", &url, "--file", path], text).await;
+    }
+}
+
+#[tokio::test]
+async fn arc_100_a_refused_document_is_named_by_key_and_place() {
+    let text = "server.identifier = \"org.example.test\"\n\
+                database.url = \"postgres://localhost/xmtp\"\n\
+                limits.max_query_topics = 0\n\
+                server.colour = \"red\"\n";
+    let output = run(["config", "check", "--config", text]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output), "");
+    let lines: Vec<&str> = stderr(&output).lines().collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].starts_with("limits.max_query_topics (line 3, column "),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines[1].starts_with("server.colour (line 4, column "),
+        "{}",
+        lines[1]
+    );
+}
+
+#[tokio::test]
+async fn a_valid_document_is_checked_without_being_served() {
+    let text = "server.identifier = \"org.example.test\"\n\
+                database.url = \"postgres://127.0.0.1:1/nowhere\"\n";
+    let output = run(["config", "check", "--config", text]).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[tokio::test]
+async fn arc_100_a_missing_source_is_a_usage_error() {
+    for command in [&["serve"][..], &["config", "check"]] {
+        let output = run(command).await;
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            stderr(&output).contains("--config-file"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+/// What the committed files describe is the build with every feature.
+#[cfg(feature = "embedded-postgres")]
+mod full_build {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_committed_schema_is_the_printed_one() {
+        let output = run(["config", "schema"]).await;
+        assert!(
+            stdout(&output) == include_str!("../../schemas/backend-v1.json"),
+            "stale: run ci/generated"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_committed_example_is_the_printed_one() {
+        let output = run(["config", "example"]).await;
+        assert!(
+            stdout(&output) == include_str!("../../docs/example.toml"),
+            "stale: run ci/generated"
+        );
+    }
+
+    #[tokio::test]
+    async fn dev_serves_and_keeps_its_data_when_it_is_killed() {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let data = folder.path().join("data");
+        let server = Process::dev(&data).await;
+        let first = demo(&server).await;
+        assert!(total(&first, "live") > 0);
+        server.kill().await;
+
+        let mut server = Process::dev(&data).await;
+        let second = demo(&server).await;
+        assert_eq!(total(&second, "published"), total(&first, "published"));
+        assert_eq!(total(&second, "live"), 0, "everything was there");
+        server.signal(Signal::SIGINT);
+        assert_eq!(server.ended().await.code(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn subsystems_lists_what_the_build_has() {
+    let output = run(["subsystems"]).await;
+    assert!(output.status.success());
+    let expected: &[&str] = &[
+        #[cfg(feature = "embedded-postgres")]
+        "embedded-postgres",
+    ];
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn ops_008_sigterm_drains_and_ends_with_status_0() {
+    let database = TestDatabase::create().await;
+    let mut server = Process::serve(&database, "").await;
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended().await.code(), Some(0), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_process_at_once() {
+    let database = TestDatabase::create().await;
+    // Longer than the test may take, each.
+    let mut server = Process::serve(
+        &database,
+        "server.max_drain_duration_ms = 120000\n\
+         database.max_statement_timeout_ms = 120000\n\
+         publishing.max_publish_duration_ms = 150000",
+    )
+    .await;
+    // A publish that cannot end holds the drain.
+    let mut blocker = database.connect().await;
+    let mut lock = blocker.begin().await.expect("a transaction begins");
+    sqlx::query("LOCK TABLE envelopes IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .expect("the table is locked");
+    let mut client = PublishServiceClient::new(connect(server.address).await);
+    let request = PublishRequest {
+        envelopes: vec![group_message(1, "held")],
+    };
+    let publish = tokio::spawn(async move { client.publish(request).await });
+    let mut observer = database.connect().await;
+    eventually("the publish waits", async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND application_name = 'xmtp-backend' AND wait_event_type = 'Lock' \
+             AND query LIKE '%message_hash%'",
+        )
+        .fetch_one(&mut observer)
+        .await
+        .expect("sessions can be looked at");
+        (waiting > 0).then_some(())
+    })
+    .await;
+
+    server.signal(Signal::SIGTERM);
+    eventually("the drain begins", async || {
+        server.log().contains("draining").then_some(())
+    })
+    .await;
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended().await.code(), Some(1), "{}", server.log());
+    let answer = publish.await.expect("the client ends");
+    assert!(answer.is_err(), "the publish had no chance");
+    lock.rollback().await.expect("the lock is given up");
+}

@@ -1,0 +1,142 @@
+//! The program itself, as its operator runs it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{ExitStatus, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::NamedTempFile;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+use xmtp_test_support::{PATIENCE, TestDatabase, eventually};
+
+/// What the program did and said, once it has ended.
+pub(crate) async fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Output {
+    let running = program(arguments).output();
+    timeout(PATIENCE, running)
+        .await
+        .expect("the program ends by itself")
+        .expect("the program starts")
+}
+
+/// The program with a clean environment: the configuration is in the arguments alone.
+fn program<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xmtp-backend"));
+    command
+        .args(arguments)
+        .env_remove("XMTP_CONFIG")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// The least document that serves `database`, on a port that the system chooses; `settings` are further
+/// lines of dotted keys.
+fn document(database: &TestDatabase, settings: &str) -> String {
+    format!(
+        "server.identifier = \"org.example.test\"\n\
+         server.listen = \"127.0.0.1:0\"\n\
+         server.log_format = \"json\"\n\
+         telemetry.metrics_listen = \"\"\n\
+         database.url = {:?}\n\
+         {settings}\n",
+        database.url()
+    )
+}
+
+/// A running server, killed with the value.
+pub(crate) struct Process {
+    child: Child,
+    /// Both of its outputs.
+    log: NamedTempFile,
+    pub(crate) address: SocketAddr,
+}
+
+impl Process {
+    /// Serves `database`; answers when it does.
+    pub(crate) async fn serve(database: &TestDatabase, settings: &str) -> Self {
+        let document = document(database, settings);
+        // The log's own field: {..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}
+        Self::start(["serve", "--config", &document], |line| {
+            let (_, rest) = line.split_once("\"serving\",\"local_addr\":\"")?;
+            rest.split_once('"')?.0.parse().ok()
+        })
+        .await
+    }
+
+    /// Serves with a database of the program's own, in `folder`.
+    #[cfg(feature = "embedded-postgres")]
+    pub(crate) async fn dev(folder: &Path) -> Self {
+        let folder = folder.to_str().expect("a temporary path is Unicode");
+        let ports = ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
+        Self::start(
+            ["dev", "--folder", folder].into_iter().chain(ports),
+            |line| {
+                let (_, rest) = line.split_once("listens on http://")?;
+                rest.split_once(' ')?.0.parse().ok()
+            },
+        )
+        .await
+    }
+
+    async fn start<'a>(
+        arguments: impl IntoIterator<Item = &'a str>,
+        address: impl Fn(&str) -> Option<SocketAddr>,
+    ) -> Self {
+        let log = NamedTempFile::new().expect("a temporary file");
+        let output = || log.reopen().expect("the log can be opened again");
+        let mut child = program(arguments)
+            .stdout(output())
+            .stderr(output())
+            .spawn()
+            .expect("the program starts");
+        let address = eventually("the server serves", async || {
+            let said = read(log.path());
+            let ended = child.try_wait().expect("the program can be waited for");
+            assert!(ended.is_none(), "the server ended with {ended:?}: {said}");
+            said.lines().find_map(&address)
+        })
+        .await;
+        Self {
+            child,
+            log,
+            address,
+        }
+    }
+
+    /// The URL for clients.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Everything that it has written.
+    pub(crate) fn log(&self) -> String {
+        read(self.log.path())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.id().expect("the program runs");
+        let pid = Pid::from_raw(pid.try_into().expect("a process id"));
+        kill(pid, signal).expect("the program takes signals");
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("the program ends")
+            .expect("the program can be waited for")
+    }
+
+    /// Ends it as a power cut would, and waits until it is gone.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("the program can be killed");
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).expect("the program writes text")
+}
