@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use tokio::task::JoinSet;
 use tonic::Code;
 use xmtp_protocol::{Topic, TopicKind};
+use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::{ContentType, mls_message};
 
 use super::obstacles::LockedTable;
@@ -290,7 +291,10 @@ async fn st_36_s10_str_011_commits_and_application_messages_are_one_sequence() {
         }
     };
     let follow = async {
-        while backend.read(&group(1)).await.len() < 20 {}
+        eventually("there is history", async || {
+            (backend.read(&group(1)).await.len() >= 20).then_some(())
+        })
+        .await;
         reader.update(&[(group(1), 0)], &[]);
         reader.read_to(&group(1), 120).await;
     };

@@ -20,7 +20,7 @@ const PUBLISHERS: u64 = 4;
 const PUBLISHES: u64 = 150;
 const CLIENTS: u64 = 6;
 
-/// Numbers that are the same in every run (SplitMix64).
+/// Numbers that are the same in every run (`SplitMix64`).
 struct Random(u64);
 
 impl Random {
@@ -61,7 +61,8 @@ impl Client {
         }
     }
 
-    fn from_here(&self, groups: impl IntoIterator<Item = u8>) -> Vec<(Topic, u64)> {
+    /// Where to go on, on each of the groups.
+    fn positions(&self, groups: impl IntoIterator<Item = u8>) -> Vec<(Topic, u64)> {
         groups
             .into_iter()
             .map(|number| (group(number), self.position(&group(number))))
@@ -90,7 +91,7 @@ impl Client {
         random: &mut Random,
         publishing: &AtomicU64,
     ) -> Result<(), Status> {
-        for _ in 0..1 + random.below(40) {
+        for _ in 0..=random.below(40) {
             if publishing.load(Ordering::Relaxed) == 0 {
                 return Ok(());
             }
@@ -99,7 +100,7 @@ impl Client {
                 .into_iter()
                 .partition(|number| reader.is_registered(&group(*number)) && random.below(3) > 0);
             let removes: Vec<Topic> = removes.into_iter().map(group).collect();
-            reader.update(&self.from_here(adds), &removes);
+            reader.update(&self.positions(adds), &removes);
             let mut applied = false;
             let mut frames = random.below(6);
             while !applied || frames > 0 {
@@ -126,7 +127,7 @@ impl Client {
 
     /// Catches up with everything.
     async fn finish(&mut self, mut reader: Reader) -> Result<(), Status> {
-        reader.update(&self.from_here(0..GROUPS), &[]);
+        reader.update(&self.positions(0..GROUPS), &[]);
         let mut targets = None;
         while targets.as_ref().is_none_or(|targets: &Vec<u64>| {
             (0..GROUPS)
@@ -148,7 +149,7 @@ impl Client {
 async fn publish(backend: &Backend, publisher: u64) {
     let mut random = Random(1000 + publisher);
     for number in 0..PUBLISHES {
-        let envelopes: Vec<_> = (0..1 + random.below(4))
+        let envelopes: Vec<_> = (0..=random.below(4))
             .flat_map(|part| messages(random.group(), [publisher * 1_000_000 + number * 10 + part]))
             .collect();
         let held = match random.below(20) {

@@ -108,6 +108,27 @@ async fn st_29_s08_ops_006_losing_the_tailer_ends_streams_and_loses_no_row() {
 }
 
 #[tokio::test]
+async fn s08_arc_082_losing_every_connection_to_the_database_loses_no_row() {
+    let backend = Backend::start().await;
+    let mut reader = Reader::following(&backend, &[(group(1), 0)]).await;
+    backend.publish(messages(1, 1..=5)).await;
+    reader.read_to(&group(1), 5).await;
+    for pool in [TAILER, "xmtp-backend"] {
+        assert!(backend.database.kill_sessions(pool).await > 0);
+    }
+    let status = reader.end().await.expect_err("the tailer is lost");
+    assert_recovering(&status);
+    let position = reader.position(&group(1));
+    let mut reader = reopened(&backend).await;
+    backend.publish(messages(1, 6..=7)).await;
+    reader.update(&[(group(1), position)], &[]);
+    reader.applied().await;
+    reader.read_to(&group(1), 7).await;
+    assert_eq!(reader.ids(&group(1)), [6, 7]);
+    backend.stop().await;
+}
+
+#[tokio::test]
 async fn st_30_ops_007_a_drain_ends_every_stream_at_once() {
     let backend = Backend::start().await;
     backend.publish(messages(1, 1..=100)).await;
