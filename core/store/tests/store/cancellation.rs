@@ -5,14 +5,50 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
+use sqlx::ConnectOptions;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use xmtp_store::publish::PublishLocks;
-use xmtp_store::{CatchUpRange, NewEnvelope, Page, TopicPosition};
+use xmtp_store::{CatchUpRange, NewEnvelope, Page, Settings, TopicPosition};
+use xmtp_test_support::TestDatabase;
 
 use crate::fixture::{
-    ROWS, Store, at, envelope, failure, group, inbox, number, publish, publish_each,
+    ROWS, Store, at, envelope, failure, group, inbox, number, publish, publish_each, settings,
 };
 
 const CONNECTIONS: u32 = 3;
+
+/// Of a publish that is not a duplicate, on a connection that is there.
+const ROUND_TRIPS: usize = 5;
+
+/// A store with a relay of this test's own runtime before its database. That runtime has one thread, so
+/// that nothing is answered within a poll, and every round trip is an await point.
+async fn relayed(connections: u32) -> Store {
+    let database = TestDatabase::create().await;
+    let server = (
+        database.options().get_host().to_owned(),
+        database.options().get_port(),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let server = server.clone();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(server).await.unwrap();
+                // Either of them may be gone: that is what these tests are about.
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let through = database.options().host("127.0.0.1").port(port);
+    let settings = Settings {
+        url: String::from(through.to_url_lossy()).into(),
+        max_connections: connections,
+        ..settings(&database)
+    };
+    Store::on(database, settings).await
+}
 
 /// When a future is dropped after its last poll.
 #[derive(Clone, Copy)]
@@ -59,31 +95,30 @@ impl<F: Future> Future for Cut<F> {
     }
 }
 
-/// Drops what `attempt` makes at every await point, and looks `after` each time.
+/// Drops what `attempt` makes at every await point, and looks `after` each time. Answers what the first
+/// that was not dropped came to, and in how many polls.
 async fn drop_everywhere<T>(
     drop: Drop,
     mut attempt: impl AsyncFnMut(usize) -> T,
     mut after: impl AsyncFnMut(usize),
-) -> T {
+) -> (T, usize) {
     let mut polls = 0;
     loop {
         let output = Cut::after(polls, drop, attempt(polls)).await;
         after(polls).await;
         if let Some(output) = output {
-            // Otherwise nothing was dropped on the way.
-            assert!(polls > 3, "{polls} polls only");
-            return output;
+            return (output, polls);
         }
         polls += 1;
     }
 }
 
 async fn drop_publishes(drop: Drop) {
-    let store = Store::with(|settings| settings.max_connections = CONNECTIONS).await;
+    let store = relayed(CONNECTIONS).await;
     let pair = |n: usize| -> [NewEnvelope; 2] {
         [inbox(1), group(1)].map(|topic| envelope(topic, format!("{n} of {:?}", topic.kind())))
     };
-    let stored = drop_everywhere(
+    let (stored, polls) = drop_everywhere(
         drop,
         async |n| publish(&store.primary, &pair(n)).await.unwrap(),
         async |n| {
@@ -97,6 +132,7 @@ async fn drop_publishes(drop: Drop) {
     )
     .await;
     assert_eq!(stored.len(), 2);
+    assert!(polls >= ROUND_TRIPS, "{polls} polls only");
 }
 
 #[tokio::test]
@@ -111,7 +147,7 @@ async fn arc_051_a_publish_dropped_with_an_answer_unread_leaves_no_lock_and_no_t
 
 #[tokio::test]
 async fn arc_051_a_publish_dropped_in_the_queue_of_a_topic_leaves_that_queue() {
-    let store = Store::with(|settings| settings.max_connections = CONNECTIONS).await;
+    let store = relayed(CONNECTIONS).await;
     let other = store.another().await;
     let holder = other.publish().await.unwrap();
     let holder = holder.begin(&PublishLocks::new([&group(1)])).await.unwrap();
@@ -135,7 +171,7 @@ async fn arc_051_a_publish_dropped_in_the_queue_of_a_topic_leaves_that_queue() {
 #[tokio::test]
 async fn arc_051_a_boundary_attempt_dropped_anywhere_leaves_no_lock() {
     for drop in [Drop::AtOnce, Drop::AtWake] {
-        let store = Store::with(|settings| settings.max_connections = CONNECTIONS).await;
+        let store = relayed(CONNECTIONS).await;
         drop_everywhere(
             drop,
             async |_| {
@@ -159,7 +195,7 @@ async fn arc_051_a_boundary_attempt_dropped_anywhere_leaves_no_lock() {
 async fn reads_dropped_anywhere_leave_a_pool_that_answers_the_next_one() {
     for drop in [Drop::AtOnce, Drop::AtWake] {
         // One connection: what the dropped read left unread would come to the next.
-        let store = Store::with(|settings| settings.max_connections = 1).await;
+        let store = relayed(1).await;
         let reads = store.primary.reads();
         let large = "x".repeat(100_000);
         let [one] = publish_each(&store.primary, group(1), [&large]).await;
@@ -177,7 +213,7 @@ async fn reads_dropped_anywhere_leave_a_pool_that_answers_the_next_one() {
             let heads = reads.heads(&[group(2), group(1)]).await.unwrap();
             assert!(heads == [at(two), at(one)]);
         };
-        let page = drop_everywhere(
+        let (page, _) = drop_everywhere(
             drop,
             async |_| {
                 store
@@ -190,14 +226,14 @@ async fn reads_dropped_anywhere_leave_a_pool_that_answers_the_next_one() {
         )
         .await;
         assert!(matches!(page, Page::Rows { envelopes, .. } if envelopes.len() == 1));
-        let caught = drop_everywhere(
+        let (caught, _) = drop_everywhere(
             drop,
             async |_| reads.catch_up(&[range], 10, 1_000_000, 0).await.unwrap(),
             check,
         )
         .await;
         assert_eq!(caught.rows.len(), 1);
-        let newest = drop_everywhere(
+        let (newest, _) = drop_everywhere(
             drop,
             async |_| {
                 reads

@@ -31,6 +31,11 @@ impl Store {
         let database = TestDatabase::create().await;
         let mut settings = settings(&database);
         change(&mut settings);
+        Self::on(database, settings).await
+    }
+
+    /// A store that reaches its database as `settings` say.
+    pub(crate) async fn on(database: TestDatabase, settings: Settings) -> Self {
         let primary = Primary::connect(settings).await.unwrap();
         primary.prepare().await.unwrap();
         Self { primary, database }

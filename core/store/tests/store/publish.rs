@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xmtp_store::publish::PublishLocks;
-use xmtp_store::{ErrorKind, NewEnvelope};
+use xmtp_store::{ErrorKind, Metadata, NewEnvelope};
 
 use crate::fixture::{
     ROWS, Store, at, envelope, failure, group, inbox, number, publish, publish_each,
@@ -22,7 +22,7 @@ async fn arc_030_ids_follow_the_order_of_the_request_over_topics() {
     assert!(
         stored
             .iter()
-            .map(|row| row.key())
+            .map(Metadata::key)
             .eq(envelopes.iter().map(|new| new.key))
     );
 }

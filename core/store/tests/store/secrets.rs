@@ -13,13 +13,10 @@ const SECRET: &str = "hunter2-planted";
 
 /// Everything that a log could take from an error.
 fn shown(error: &dyn Error) -> String {
-    let mut text = String::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        text += &format!("{error} {error:?} {error:#?}\n");
-        next = error.source();
-    }
-    text
+    std::iter::successors(Some(error), |error| (*error).source())
+        .map(|error| format!("{error} {error:?} {error:#?}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 async fn connect(mut settings: Settings, url: String) -> StoreError {
