@@ -82,25 +82,28 @@ impl Health for HealthEndpoint {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let shutdown = self.shutdown.clone().cancelled_owned();
+        let shutdown = self.shutdown.clone();
         if !self.knows(&request.get_ref().service) {
             let unknown = HealthCheckResponse {
                 status: ServingStatus::ServiceUnknown.into(),
             };
             let forever = stream::iter([Ok(unknown)]).chain(stream::pending());
-            return Ok(Response::new(Box::pin(forever.take_until(shutdown))));
+            let until = shutdown.cancelled_owned();
+            return Ok(Response::new(Box::pin(forever.take_until(until))));
         }
-        let statuses = stream::unfold(
-            (self.serving.state.subscribe(), true),
-            |(mut state, first)| async move {
-                if !first {
-                    state.changed().await.ok()?;
-                }
-                let serving = *state.borrow_and_update();
-                Some((Ok(response(serving)), (state, false)))
-            },
-        );
-        Ok(Response::new(Box::pin(statuses.take_until(shutdown))))
+        let mut state = self.serving.state.subscribe();
+        state.mark_changed();
+        let statuses = stream::unfold((state, shutdown), |(mut state, shutdown)| async move {
+            // A change comes before the end, so that every watch sees the drain (contract decisions, 5).
+            tokio::select! {
+                biased;
+                changed = state.changed() => changed.ok()?,
+                () = shutdown.cancelled() => return None,
+            }
+            let serving = *state.borrow_and_update();
+            Some((Ok(response(serving)), (state, shutdown)))
+        });
+        Ok(Response::new(Box::pin(statuses)))
     }
 }
 
