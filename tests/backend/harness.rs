@@ -162,6 +162,12 @@ impl Backend {
 }
 
 async fn serve(database: &TestDatabase, settings: &str) -> RunningServer {
+    let server = configured(database, settings);
+    server.start().await.expect("the server starts")
+}
+
+/// A server that has not started yet.
+pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
     let mut keys: BTreeMap<&str, String> = BTreeMap::from([
         ("server.identifier", "\"org.example.test\"".to_owned()),
         ("server.listen", "\"127.0.0.1:0\"".to_owned()),
@@ -178,8 +184,7 @@ async fn serve(database: &TestDatabase, settings: &str) -> RunningServer {
         .map(|(key, value)| format!("{key} = {value}\n"))
         .collect();
     let document = Document::parse(&text, Build::default(), |_| None).expect("the document parses");
-    let server = Server::configure(document, &mut []).expect("the document is valid");
-    server.start().await.expect("the server starts")
+    Server::configure(document, &mut []).expect("the document is valid")
 }
 
 /// Connects to a server.

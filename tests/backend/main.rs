@@ -1,8 +1,17 @@
 //! The backend as its clients see it: real gRPC over sockets, real PostgreSQL.
 
 mod cli;
+mod configuration;
 mod crash;
+mod drain;
 mod harness;
+mod health;
+mod newest;
 mod process;
+mod publish;
+mod query;
+mod raw;
 mod smoke;
+mod storage;
 mod streams;
+mod transport;
