@@ -1,11 +1,12 @@
 //! The one port: connections, and the layers that every request passes.
 //!
-//! Outermost first: [request id](request_id), CORS, gRPC-Web, [drain admission](admission), services.
-//! Every answer, an early rejection too, therefore carries a request id and CORS headers, and no body
+//! Outermost first: [request id](request_id), CORS, gRPC-Web, [deadline](deadline),
+//! [drain admission](admission), services. Every answer, an early rejection too, therefore carries a request id and CORS headers, and no body
 //! is read before admission (contract of the API, section 11.3).
 
 pub(crate) mod admission;
 mod cors;
+mod deadline;
 mod listener;
 mod request_id;
 
@@ -32,6 +33,7 @@ pub(crate) fn stack(routes: Routes, admission: Admission) -> Stack {
         .layer(request_id::RequestIdLayer)
         .layer(cors::layer())
         .layer(GrpcWebLayer::new())
+        .layer(deadline::DeadlineLayer)
         .layer(admission::AdmissionLayer(admission))
         .service(routes.prepare());
     BoxCloneSyncService::new(service)
