@@ -179,11 +179,11 @@ pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
         let (key, value) = line.split_once('=').expect("a setting is KEY = VALUE");
         keys.insert(key.trim(), value.trim().to_owned());
     }
-    let text: String = keys
+    let lines: Vec<String> = keys
         .iter()
-        .map(|(key, value)| format!("{key} = {value}\n"))
+        .map(|(key, value)| format!("{key} = {value}"))
         .collect();
-    let document = Document::parse(&text, Build::default(), |_| None).expect("the document parses");
+    let document = Document::parse(&lines.join("\n"), Build::default(), |_| None).expect("the document parses");
     Server::configure(document, &mut []).expect("the document is valid")
 }
 

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use http_body_util::BodyExt;
 use prost::Message;
 use tonic::{Code, Status};
 use xmtp_protocol::client::QueryServiceClient;
@@ -18,7 +16,7 @@ use xmtp_test_support::payloads::{
 };
 
 use crate::harness::{Backend, meta_id, query, sequence_id, wire};
-use crate::raw::{self, frame, take_frame};
+use crate::raw::{self, frame};
 use crate::storage;
 
 fn group(identifier: u8) -> Topic {
@@ -355,13 +353,10 @@ async fn api_211_stored_bytes_leave_as_they_are_and_are_not_decoded() {
         &[],
     )
     .await;
-    let mut chunks = stream.into_body().into_data_stream();
+    let mut messages = raw::Messages::of(stream);
     let mut next = async || {
         loop {
-            let mut chunk = chunks.next().await.expect("open").expect("healthy");
-            let (flags, content) = take_frame(&mut chunk);
-            assert_eq!((flags, chunk.len()), (0, 0), "one frame in each chunk");
-            let frame = undecoded::Frame::decode(content).expect("a frame");
+            let frame = undecoded::Frame::decode(messages.next().await).expect("a frame");
             if let Some(messages) = frame.messages {
                 return messages.envelopes[0].envelope.clone();
             }

@@ -75,7 +75,7 @@ pub(crate) fn frame(message: &[u8]) -> Bytes {
 }
 
 /// Takes one frame off the front: its flags and its content.
-pub(crate) fn take_frame(bytes: &mut Bytes) -> (u8, Bytes) {
+fn take_frame(bytes: &mut Bytes) -> (u8, Bytes) {
     let (flags, length) = (bytes.get_u8(), bytes.get_u32());
     (flags, bytes.split_to(length as usize))
 }
@@ -167,6 +167,36 @@ pub(crate) async fn open_web(
     .concat();
     let kind = "application/grpc-web+proto";
     http1(address, request(path.to_owned(), kind, body, &headers)).await
+}
+
+/// The messages of a response that is still coming.
+pub(crate) struct Messages {
+    body: Incoming,
+    received: BytesMut,
+}
+
+impl Messages {
+    pub(crate) fn of(response: Response<Incoming>) -> Self {
+        Self {
+            body: response.into_body(),
+            received: BytesMut::new(),
+        }
+    }
+
+    /// The next message, as soon as its last byte is there.
+    pub(crate) async fn next(&mut self) -> Bytes {
+        loop {
+            if let Some(mut prefix) = self.received.get(..5) {
+                assert_eq!(prefix.get_u8(), 0, "a message, not a trailer");
+                let length = 5 + prefix.get_u32() as usize;
+                if self.received.len() >= length {
+                    return self.received.split_to(length).freeze().slice(5..);
+                }
+            }
+            let frame = self.body.frame().await.expect("open").expect("healthy");
+            self.received.put(frame.into_data().expect("data"));
+        }
+    }
 }
 
 /// A browser's gRPC-Web call over HTTP/1.1.

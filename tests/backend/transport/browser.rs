@@ -1,7 +1,6 @@
 //! Browsers: gRPC-Web over HTTP/1.1, and CORS (API-285).
 
 use bytes::Bytes;
-use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use prost::Message;
@@ -17,7 +16,7 @@ use xmtp_test_support::payloads::{group_message, topic};
 use super::{CONFIGURATION, UNKNOWN};
 use crate::harness::{Backend, meta_id, publish_error, query, sequence_id};
 use crate::publish;
-use crate::raw::{self, Answer, frame, take_frame};
+use crate::raw::{self, Answer, frame};
 
 const EXPOSED: [&str; 4] = [
     "grpc-status",
@@ -119,12 +118,9 @@ async fn api_285_static_stream_frames_arrive_one_by_one() {
     )
     .await;
     assert_eq!(stream.headers()["access-control-allow-origin"], "*");
-    let mut chunks = stream.into_body().into_data_stream();
+    let mut messages = raw::Messages::of(stream);
     let mut next = async || {
-        let mut chunk = chunks.next().await.expect("open").expect("healthy");
-        let (flags, content) = take_frame(&mut chunk);
-        assert_eq!((flags, chunk.len()), (0, 0), "one frame in each chunk");
-        SubscribeStaticResponse::decode(content)
+        SubscribeStaticResponse::decode(messages.next().await)
             .expect("a frame")
             .response
             .expect("set")
