@@ -1,10 +1,16 @@
 //! Envelopes for tests, of every kind, without a client: made up, or recorded from a published one.
 
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "everything in this crate panics instead of failing"
+)]
+
 use std::sync::LazyLock;
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
 use serde::Deserialize;
+use tls_codec::{Serialize, VLByteSlice};
 use xmtp_protocol::proto::xmtp::backend::v1::client_envelope::Payload;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, CommitLogEntry, GroupMessage, WelcomeMessage, welcome_message,
@@ -65,16 +71,11 @@ fn private_message(group_id: &[u8], content_type: ContentType, ciphertext: &[u8]
     data.into()
 }
 
-/// A vector with the shortest length of RFC 9420, section 2.1.2.
+/// A vector with its length (RFC 9420, section 2.1.2).
 fn put_vector(data: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
-        length @ 0..0x40 => data.put_u8(length as u8),
-        length @ 0x40..0x4000 => data.put_u16(0x4000 | length as u16),
-        length => {
-            data.put_u32(0x8000_0000 | u32::try_from(length).expect("a test payload is short"))
-        }
-    }
-    data.put_slice(bytes);
+    VLByteSlice(bytes)
+        .tls_serialize(data)
+        .expect("a test payload is short");
 }
 
 /// A welcome to the installation whose key is `installation` repeated.
