@@ -183,7 +183,8 @@ pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
         .iter()
         .map(|(key, value)| format!("{key} = {value}"))
         .collect();
-    let document = Document::parse(&lines.join("\n"), Build::default(), |_| None).expect("the document parses");
+    let document = Document::parse(&lines.join("\n"), Build::default(), |_| None)
+        .expect("the document parses");
     Server::configure(document, &mut []).expect("the document is valid")
 }
 

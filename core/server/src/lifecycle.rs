@@ -28,7 +28,7 @@ use crate::services::{
     SubscriptionServiceServer,
 };
 use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
-use crate::telemetry::MetricsListener;
+use crate::telemetry::{self, MetricsListener};
 use crate::transport::{self, Admission, Listener};
 
 /// Full names of core's services, as health reports them.
@@ -125,7 +125,11 @@ impl Server {
     /// [`StartError`]; what was started is stopped again.
     pub async fn start(self) -> Result<RunningServer, StartError> {
         let stop = CancellationToken::new();
+        let unless_started = stop.clone().drop_guard();
         let tasks = TaskTracker::new();
+        if let Some(handle) = &self.metrics {
+            tasks.spawn(telemetry::upkeep(handle.clone(), stop.clone()));
+        }
         if let (Some(handle), Some(address)) =
             (&self.metrics, self.config.telemetry.metrics_listen.0)
         {
@@ -146,11 +150,12 @@ impl Server {
             .await;
         match running {
             Ok(mut running) => {
+                unless_started.disarm();
                 running.database = database;
                 Ok(running)
             }
             Err(error) => {
-                stop.cancel();
+                drop(unless_started);
                 stop_database(database).await;
                 Err(error)
             }
@@ -194,7 +199,7 @@ impl Server {
         checks::retention_fits(now_ns, &config.retention)?;
 
         let reads = primary.reads();
-        let end_streams = CancellationToken::new();
+        let end_streams = stop.child_token();
         let streams = Streams::start(
             primary.clone(),
             reads.clone(),

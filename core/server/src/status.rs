@@ -17,21 +17,18 @@ pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
 
 /// A failed database operation, counted by kind.
 pub(crate) fn store(error: &StoreError) -> Status {
-    let (kind, status) = match error.kind() {
-        ErrorKind::Timeout | ErrorKind::LockTimeout => (
-            "timeout",
-            Status::deadline_exceeded("database operation timed out"),
-        ),
-        ErrorKind::Connection => (
-            "connection",
-            Status::unavailable("database operation failed"),
-        ),
-        ErrorKind::Invariant => ("invariant", Status::internal("storage invariant failed")),
-        ErrorKind::Other => ("other", Status::unavailable("database operation failed")),
-    };
+    let kind = error.kind().label();
     tracing::error!(%error, kind, "database operation failed");
     counter!("xmtp_db_errors_total", "kind" => kind).increment(1);
-    status
+    match error.kind() {
+        ErrorKind::Timeout | ErrorKind::LockTimeout => {
+            Status::deadline_exceeded("database operation timed out")
+        }
+        ErrorKind::Connection | ErrorKind::Other => {
+            Status::unavailable("database operation failed")
+        }
+        ErrorKind::Invariant => Status::internal("storage invariant failed"),
+    }
 }
 
 /// A failed publish. `INVALID_ARGUMENT` carries the one detail that clients act on (API-223).
@@ -81,7 +78,7 @@ pub(crate) fn stream_end(end: End) -> Status {
         End::RateLimited(_) | End::Backpressure | End::Capacity(_) => Code::ResourceExhausted,
         End::Keepalive => Code::DeadlineExceeded,
         End::Tailer | End::Database(_) | End::Shutdown => Code::Unavailable,
-        End::Corrupt => Code::Internal,
+        End::Corrupt | End::Undecodable => Code::Internal,
     };
     Status::new(code, end.to_string())
 }

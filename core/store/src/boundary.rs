@@ -15,12 +15,13 @@ use crate::publish::GlobalLock;
 use crate::record::sequence_id;
 use crate::{ErrorKind, Primary, StoreError};
 
-/// How long the barrier may be queued for at a time. A queued exclusive request makes every later
-/// publisher wait behind it, so it queues in slices and lets publishers pass between them.
-const QUEUE_SLICE: Duration = Duration::from_millis(20);
+/// How long the barrier is queued for at first. A queued exclusive request makes every later publisher
+/// wait behind it, so it queues in slices and lets publishers pass between them. Slices double, so that
+/// publishers which always overlap delay the boundary and do not starve it.
+const FIRST_SLICE: Duration = Duration::from_millis(20);
 
-/// Pause after the first slice; it doubles from slice to slice.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// A lock timeout of zero would be none.
+const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 
 /// Outcome of an attempt to advance the boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +40,17 @@ impl Primary {
     /// [`StoreError`]; nothing changed, or everything did.
     pub async fn advance_boundary(&self, max_wait: Duration) -> Result<Advance, StoreError> {
         let deadline = Instant::now() + max_wait;
-        let mut pause = FIRST_PAUSE;
+        let mut slice = FIRST_SLICE;
         loop {
-            match self.try_advance().await {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.try_advance(slice.min(left).max(SHORTEST_SLICE)).await {
                 Err(error) if error.kind() == ErrorKind::LockTimeout => {
-                    if Instant::now() + pause >= deadline {
+                    if Instant::now() + slice >= deadline {
                         return Ok(Advance::LockTimeout);
                     }
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
+                    // Publishers pass for as long as they were held up.
+                    tokio::time::sleep(slice).await;
+                    slice *= 2;
                 }
                 Err(error) => return Err(error),
                 Ok(closed) => return Ok(Advance::Closed(closed)),
@@ -55,10 +58,15 @@ impl Primary {
         }
     }
 
-    async fn try_advance(&self) -> Result<SequenceId, StoreError> {
-        let mut lease = Lease::acquire(&self.pool).await?;
+    async fn try_advance(&self, slice: Duration) -> Result<SequenceId, StoreError> {
+        let mut lease = match self.pool.acquire().await {
+            Ok(connection) => Lease::from(connection),
+            // A busy pool is no lost database: the boundary only comes later.
+            Err(sqlx::Error::PoolTimedOut) => return Err(StoreError::lock_timeout()),
+            Err(error) => return Err(error.into()),
+        };
         let (class, id) = GlobalLock::AllocationBarrier.key();
-        let slice = QUEUE_SLICE.as_millis();
+        let slice = slice.as_millis();
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
         );

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::counter;
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool, Postgres, Row, pool::PoolConnection};
+use sqlx::{ConnectOptions, PgConnection, PgPool, Postgres, Row, pool::PoolConnection};
 
 use crate::StoreError;
 
@@ -42,6 +42,8 @@ impl Settings {
     fn options(&self, application_name: &str) -> Result<PgConnectOptions, StoreError> {
         let milliseconds = |duration: Duration| duration.as_millis().to_string();
         Ok(PgConnectOptions::from_str(self.url.expose_secret())?
+            // Statements hold lock keys, which derive from topics (OPS-014).
+            .disable_statement_logging()
             .application_name(application_name)
             .options([
                 ("statement_timeout", milliseconds(self.statement_timeout)),
@@ -137,12 +139,18 @@ pub(crate) struct Lease(Option<PoolConnection<Postgres>>);
 
 impl Lease {
     pub(crate) async fn acquire(pool: &PgPool) -> Result<Self, StoreError> {
-        Ok(Self(Some(pool.acquire().await?)))
+        Ok(pool.acquire().await?.into())
     }
 
     /// Gives the connection back to its pool.
     pub(crate) fn release(mut self) {
         drop(self.0.take());
+    }
+}
+
+impl From<PoolConnection<Postgres>> for Lease {
+    fn from(connection: PoolConnection<Postgres>) -> Self {
+        Self(Some(connection))
     }
 }
 

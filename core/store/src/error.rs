@@ -17,6 +17,18 @@ pub enum ErrorKind {
     Other,
 }
 
+impl ErrorKind {
+    /// Value of the `kind` label of `xmtp_db_errors_total`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Timeout | Self::LockTimeout => "timeout",
+            Self::Connection => "connection",
+            Self::Invariant => "invariant",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// A failed storage operation.
 ///
 /// `Display` and `Debug` show fixed words and the SQLSTATE only: a driver's message may quote row
@@ -41,7 +53,7 @@ enum Reason {
 
 impl StoreError {
     /// A broken invariant; `what` is a fixed phrase.
-    pub(crate) const fn invariant(what: &'static str) -> Self {
+    pub const fn invariant(what: &'static str) -> Self {
         Self {
             kind: ErrorKind::Invariant,
             reason: Reason::Broken(what),
@@ -53,6 +65,14 @@ impl StoreError {
         Self {
             kind: ErrorKind::Timeout,
             reason: Reason::Bound(what),
+        }
+    }
+
+    /// A lock that was not even asked for, for want of a connection.
+    pub(crate) const fn lock_timeout() -> Self {
+        Self {
+            kind: ErrorKind::LockTimeout,
+            reason: Reason::Driver("no database connection in time"),
         }
     }
 

@@ -30,7 +30,8 @@ pub struct TailPage {
     /// Visible rows in the gaps and above the forward position, ascending by sequence id: a prefix of
     /// them, and therefore of every topic.
     pub rows: Vec<TailRow>,
-    /// Whether a bound left visible rows behind.
+    /// Whether a bound may have left visible rows behind: always when it did, and when the row bound was
+    /// just reached.
     pub cut: bool,
 }
 

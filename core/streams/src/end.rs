@@ -12,6 +12,9 @@ pub enum End {
     /// An inbound frame above the request limit.
     #[error("{0}")]
     TooLong(&'static str),
+    /// An inbound frame that is no protobuf message.
+    #[error("request frame cannot be decoded")]
+    Undecodable,
     /// A token bucket was empty.
     #[error("{0}")]
     RateLimited(&'static str),
@@ -43,7 +46,7 @@ impl End {
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Client => "client",
-            Self::Invalid(_) | Self::TooLong(_) => "invalid",
+            Self::Invalid(_) | Self::TooLong(_) | Self::Undecodable => "invalid",
             Self::RateLimited(_) => "rate_limited",
             Self::Backpressure => "backpressure",
             Self::Capacity(_) => "capacity",

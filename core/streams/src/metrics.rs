@@ -2,6 +2,8 @@
 
 use metrics::{counter, gauge};
 
+use xmtp_store::ErrorKind;
+
 use crate::End;
 use crate::frame::{ClientFrame, Frame};
 
@@ -40,6 +42,10 @@ pub(crate) fn envelopes_sent(phase: Phase, rows: usize) {
         Phase::Live => "live",
     };
     counter!("xmtp_stream_envelopes_sent_total", "phase" => label).increment(rows as u64);
+}
+
+pub(crate) fn read_failed(kind: ErrorKind) {
+    counter!("xmtp_db_errors_total", "kind" => kind.label()).increment(1);
 }
 
 /// What became of an update.

@@ -113,10 +113,11 @@ impl Output {
         self.admit(Frame::Messages(vec![row]))
     }
 
-    /// Whether a whole data frame fits.
+    /// Whether a whole frame of history fits. History waits, so it takes half of the queue at most: the
+    /// other half is for what cannot wait.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.queue.lock();
-        state.frames.len() < OUTPUT_FRAMES && state.bytes + self.frame_bytes <= OUTPUT_BYTES
+        state.frames.len() < OUTPUT_FRAMES / 2 && state.bytes + self.frame_bytes <= OUTPUT_BYTES / 2
     }
 
     /// Resolves when the transport has taken something since the last call, or has gone.
@@ -250,12 +251,32 @@ mod tests {
     fn arc_080_the_queue_is_bounded_by_frames_until_the_transport_takes_one() {
         let (mut output, mut stream) = channel(FRAME_BYTES);
         for nonce in 0..OUTPUT_FRAMES as u64 {
+            output.admit(Frame::Pong(nonce)).unwrap();
+        }
+        assert!(output.admit(Frame::Keepalive).is_err());
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(0)))));
+        output.admit(Frame::Keepalive).unwrap();
+    }
+
+    #[test]
+    fn history_takes_half_of_the_queue_and_leaves_the_rest_to_what_cannot_wait() {
+        let (mut output, _stream) = channel(FRAME_BYTES);
+        let history = || Frame::Messages(vec![Bytes::from(vec![0; FRAME_BYTES - 64])]);
+        while output.has_room() {
+            output.admit(history()).unwrap();
+        }
+        // An Applied of 100,000 topics, a Pong and live rows still fit.
+        let applied = Bytes::from(vec![0; 5 << 20]);
+        output.admit(Frame::Messages(vec![applied])).unwrap();
+        output.admit(Frame::Pong(1)).unwrap();
+        output.admit_row(Bytes::from(vec![0; 1 << 20])).unwrap();
+
+        let (mut output, _stream) = channel(FRAME_BYTES);
+        for nonce in 0..OUTPUT_FRAMES as u64 / 2 {
             assert!(output.has_room());
             output.admit(Frame::Pong(nonce)).unwrap();
         }
         assert!(!output.has_room());
-        assert!(output.admit(Frame::Keepalive).is_err());
-        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(0)))));
         output.admit(Frame::Keepalive).unwrap();
     }
 

@@ -111,6 +111,7 @@ impl Recovery {
     async fn tail(&self, generation: &mut Generation) -> Lost {
         loop {
             let started = Instant::now();
+            let forward = generation.gaps.forward();
             match self.poll(generation).await {
                 Ok(true) => {}
                 Ok(false) => sleep(self.shared.settings.poll_interval).await,
@@ -124,7 +125,9 @@ impl Recovery {
                 tracing::error!("more unresolved gap ranges than streams.max_gap_ranges allows");
                 return Lost::Gaps;
             }
-            if generation.gaps.len() > 0 {
+            // Most gaps are publishes in flight, gone with the next poll: only one that has outlived a poll
+            // is worth holding publishers up for.
+            if generation.gaps.ranges().any(|gap| *gap.start() <= forward) {
                 self.boundary.request();
             }
         }

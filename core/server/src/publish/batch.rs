@@ -9,7 +9,7 @@ use xmtp_protocol::{
     Content, ParsedEnvelope, Topic, TopicKind, canonical_len, contract_wallet_signatures,
 };
 use xmtp_store::publish::Duplicates;
-use xmtp_store::{EnvelopeKey, NewEnvelope};
+use xmtp_store::{EnvelopeKey, NewEnvelope, StoreError};
 
 use super::{PublishFailure, PublishLimits, Published, Refusal, RetentionPeriods, Verdict};
 
@@ -79,7 +79,7 @@ impl Batch {
             return Err(whole(Refusal::RequestTooLarge));
         }
         let mut batch = Self {
-            entries: Vec::with_capacity(request.envelopes.len()),
+            entries: Vec::new(),
             positions: Vec::with_capacity(request.envelopes.len()),
             refused: None,
         };
@@ -154,8 +154,11 @@ impl Batch {
                 let metadata = self
                     .positions
                     .iter()
-                    .filter_map(|entry| known.get(&self.entries[(*entry)?].key()).copied())
-                    .collect();
+                    .map(|entry| known.get(&self.entries[(*entry)?].key()).copied())
+                    .collect::<Option<_>>()
+                    .ok_or(StoreError::invariant(
+                        "an envelope was neither stored nor found",
+                    ))?;
                 Ok(Published {
                     metadata,
                     stored: 0,

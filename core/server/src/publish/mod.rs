@@ -206,12 +206,15 @@ impl Publisher {
                 stored: 0,
             });
         }
+        // What parsing refuses stays refused; only validation could put a lower index, or a moved history,
+        // before it.
+        if batch.refused.is_some() && !batch.entries.iter().any(Entry::needs_validation) {
+            return batch.conclude(None, &Duplicates::new());
+        }
         let keys: Vec<EnvelopeKey> = batch.entries.iter().map(Entry::key).collect();
-        let mut connection = Some(self.primary.publish().await?);
-        let known = match &mut connection {
-            Some(connection) if !keys.is_empty() => connection.find_duplicates(&keys).await?,
-            _ => Duplicates::new(),
-        };
+        let mut first = self.primary.publish().await?;
+        let known = first.find_duplicates(&keys).await?;
+        let mut connection = Some(first);
         let new: Vec<&Entry> = batch
             .entries
             .iter()
@@ -309,7 +312,7 @@ impl Publisher {
             .filter_map(|survivor| Some((survivor.entry.parsed.topic, survivor.validated_head?)))
             .unzip();
         if !topics.is_empty() && transaction.heads(&topics).await? != heads {
-            transaction.rollback().await?;
+            transaction.rollback().await;
             return Err(PublishFailure::HistoryMoved);
         }
         let refused = remaining
@@ -317,7 +320,7 @@ impl Publisher {
             .filter_map(|survivor| Some((survivor.entry.index, survivor.verdict?)))
             .min_by_key(|(index, _)| *index);
         if refused.is_some() || batch.refused.is_some() || remaining.is_empty() {
-            transaction.rollback().await?;
+            transaction.rollback().await;
             return batch.conclude(refused, &known);
         }
         let envelopes: Vec<NewEnvelope> = remaining

@@ -89,7 +89,7 @@ fn stream_response<T>(frames: Frames<T>) -> Response<Frames<T>> {
 fn broken(transport: &Status) -> End {
     match transport.code() {
         tonic::Code::OutOfRange => End::TooLong("request frame exceeds byte limit"),
-        tonic::Code::Internal => End::Invalid("request frame cannot be decoded"),
+        tonic::Code::Internal => End::Undecodable,
         _ => End::Client,
     }
 }

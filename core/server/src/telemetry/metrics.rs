@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -12,12 +13,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// Histogram bounds of every family, in seconds.
 const BUCKETS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
+
+/// How often samples are folded.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Pause after a failed accept: usually the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The recorder cannot be installed.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +45,18 @@ pub fn install_recorder() -> Result<PrometheusHandle, MetricsError> {
     Ok(handle)
 }
 
+/// Folds histogram samples that nobody has scraped into their buckets, until `stop`: without a scraper
+/// they would pile up.
+pub(crate) async fn upkeep(handle: PrometheusHandle, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(sleep(UPKEEP_INTERVAL))
+        .await
+        .is_some()
+    {
+        handle.run_upkeep();
+    }
+}
+
 /// The port of its own.
 pub(crate) struct MetricsListener(TcpListener);
 
@@ -49,7 +69,7 @@ impl MetricsListener {
     pub(crate) async fn serve(self, handle: PrometheusHandle, stop: CancellationToken) {
         while let Some(accepted) = stop.run_until_cancelled(self.0.accept()).await {
             let Ok((stream, _)) = accepted else {
-                tokio::task::yield_now().await;
+                sleep(ACCEPT_PAUSE).await;
                 continue;
             };
             let (handle, stop) = (handle.clone(), stop.clone());

@@ -4,5 +4,5 @@ mod logging;
 mod metrics;
 
 pub use logging::{LoggingError, install_logging};
-pub(crate) use metrics::MetricsListener;
 pub use metrics::{MetricsError, install_recorder};
+pub(crate) use metrics::{MetricsListener, upkeep};

@@ -20,6 +20,10 @@ use super::Stack;
 /// Time for a peer to send the head of an HTTP/1.1 request.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Idle time before an HTTP/2 PING, and the time for its answer: a peer that vanished gives its socket
+/// back, and a network that stalls for less than this costs nobody a stream.
+const HTTP2_KEEPALIVE: Duration = Duration::from_mins(1);
+
 /// Time for connections to close by themselves once every request has been answered.
 const CLOSE_GRACE: Duration = Duration::from_millis(100);
 
@@ -60,7 +64,9 @@ impl Listener {
         builder
             .http2()
             .timer(TokioTimer::new())
-            .max_concurrent_streams(max_http2_streams);
+            .max_concurrent_streams(max_http2_streams)
+            .keep_alive_interval(HTTP2_KEEPALIVE)
+            .keep_alive_timeout(HTTP2_KEEPALIVE);
         while let Some(accepted) = stop.run_until_cancelled(self.socket.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.connect(stream, &builder, &stack),

@@ -239,3 +239,32 @@ async fn arc_041_the_tailer_reads_the_boundary_of_its_own_database() {
     assert_eq!(closed(&store.primary).await, id);
     assert!(tail.closed().await.unwrap() == at(id));
 }
+
+#[tokio::test]
+async fn arc_042_publishers_that_always_overlap_delay_the_boundary_and_do_not_starve_it() {
+    const HOLD: &str = "SELECT pg_sleep(0.05)";
+    let store = Store::create().await;
+    publish_each(&store.primary, group(1), ["before"]).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    // Three of them: whenever one lets go, another holds the barrier.
+    let publishers = [(); 3].map(|()| {
+        let (options, stop) = (store.database.options(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let mut publisher = PgConnection::connect_with(&options).await.unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                for statement in ["BEGIN", SHARED_BARRIER, HOLD, "COMMIT"] {
+                    sqlx::raw_sql(statement)
+                        .execute(&mut publisher)
+                        .await
+                        .unwrap();
+                }
+            }
+        })
+    });
+    let advance = store.primary.advance_boundary(PATIENT).await.unwrap();
+    assert!(matches!(advance, Advance::Closed(_)), "{advance:?}");
+    stop.store(true, Ordering::Relaxed);
+    for publisher in publishers {
+        publisher.await.unwrap();
+    }
+}

@@ -152,7 +152,7 @@ pub(crate) async fn publish(
             .filter(|envelope| !known.contains_key(&envelope.key))
             .collect();
         if new.is_empty() {
-            transaction.rollback().await?;
+            transaction.rollback().await;
         } else {
             let stored = transaction.commit(&new).await?;
             known.extend(

@@ -39,14 +39,15 @@ async fn api_240_has_more_is_exact_around_the_limit() {
     publish_each(&store.primary, group(2), ["c", "d", "e"]).await;
     publish_each(&store.primary, group(3), ["of no topic asked for"]).await;
     let positions = [above(group(2), 0), above(group(1), 0)];
-    for (limit, has_more) in [(1, true), (4, true), (5, false), (6, false), (1000, false)] {
-        let (rows, more) = page(&store.primary, &positions, limit).await;
-        let expected = [b"a", b"b", b"c", b"d", b"e"];
-        assert_eq!(
-            payloads(&rows),
-            expected[..5.min(usize::try_from(limit).unwrap())]
-        );
-        assert_eq!(more, has_more, "limit {limit}");
+    let all = [b"a", b"b", b"c", b"d", b"e"];
+    // Of both topics, and of one that alone has more than the limit.
+    for (positions, eligible) in [(&positions[..], &all[..]), (&positions[..1], &all[2..])] {
+        for limit in 1..=6 {
+            let (rows, more) = page(&store.primary, positions, limit).await;
+            let limit = usize::try_from(limit).unwrap();
+            assert_eq!(payloads(&rows), eligible[..limit.min(eligible.len())]);
+            assert_eq!(more, limit < eligible.len(), "limit {limit}");
+        }
     }
 }
 

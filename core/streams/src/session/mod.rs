@@ -354,8 +354,12 @@ impl Session {
                 },
             );
         }
-        let (reads, wanted) = (self.shared.reads.clone(), topics.clone());
-        let heads = async move { reads.heads(&wanted).await }.boxed();
+        let (shared, wanted) = (Arc::clone(&self.shared), topics.clone());
+        let heads = async move {
+            let _permit = shared.fetch_permits.acquire().await;
+            shared.reads.heads(&wanted).await
+        }
+        .boxed();
         self.pending = Some(Pending {
             acknowledgement,
             topics,
@@ -515,6 +519,7 @@ fn log_mutation(added: usize, removed: usize) {
 
 fn read_failed(error: &StoreError, text: &'static str) -> End {
     tracing::error!(%error, text);
+    metrics::read_failed(error.kind());
     match error.kind() {
         xmtp_store::ErrorKind::Invariant => End::Corrupt,
         _ => End::Database(text),

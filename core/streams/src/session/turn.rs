@@ -25,11 +25,11 @@ pub(super) enum Turn {
         topics: Vec<Topic>,
         page: BoxFuture<'static, Result<CatchUpPage, StoreError>>,
     },
-    /// Read, and waiting for room in the output since then.
+    /// Read, and waiting for room in the output, if it had to, since then.
     Held {
         topics: Vec<Topic>,
         page: CatchUpPage,
-        since: Instant,
+        since: Option<Instant>,
     },
 }
 
@@ -48,7 +48,7 @@ impl Turn {
             *self = Self::Held {
                 topics,
                 page,
-                since: Instant::now(),
+                since: None,
             };
         }
     }
@@ -96,7 +96,11 @@ impl Session {
 
     /// Admits the page that is held, as one frame, once there is room for it.
     pub(super) fn admit_held(&mut self) -> Result<(), End> {
-        if !matches!(self.turn, Turn::Held { .. }) || !self.output.has_room() {
+        let Turn::Held { since, .. } = &mut self.turn else {
+            return Ok(());
+        };
+        if !self.output.has_room() {
+            since.get_or_insert_with(Instant::now);
             return Ok(());
         }
         let Turn::Held {
@@ -107,7 +111,9 @@ impl Session {
         else {
             return Ok(());
         };
-        histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
+        if let Some(since) = since {
+            histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
+        }
         let mut served = vec![0; topics.len()];
         let mut rows: Vec<Bytes> = Vec::with_capacity(page.rows.len());
         for row in &page.rows {
