@@ -64,8 +64,11 @@ async fn arc_101_connection_errors_do_not_show_the_address() {
 async fn arc_101_debug_of_settings_and_stores_shows_no_credential() {
     let store = Store::create().await;
     let mut settings = settings(&store.database);
-    let options = store.database.options().password(SECRET);
-    settings.url = String::from(options.to_url_lossy()).into();
+    // A name that the server takes from anybody, beside whatever credential it asks for.
+    let options = store.database.options().application_name(SECRET);
+    let address = String::from(options.to_url_lossy());
+    assert!(address.contains(SECRET));
+    settings.url = address.into();
     let primary = Primary::connect(settings.clone()).await.unwrap();
     let tail = primary.reads().tail().await.unwrap();
     for shown in [
