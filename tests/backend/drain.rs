@@ -5,7 +5,7 @@ use std::time::Duration;
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tonic::{Code, Streaming};
+use tonic::{Code, Status, Streaming};
 use xmtp_protocol::TopicKind;
 use xmtp_protocol::proto::grpc::health::v1::HealthCheckResponse;
 use xmtp_protocol::proto::grpc::health::v1::health_check_response::ServingStatus;
@@ -15,7 +15,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::{group_message, topic};
 
-use crate::harness::{Backend, query};
+use crate::harness::{Backend, query, within};
 use crate::health::named;
 use crate::publish;
 use crate::raw::{self, frame};
@@ -33,10 +33,20 @@ fn one_message() -> PublishRequest {
 /// The rest of a watch: every status until its end.
 async fn rest(mut watch: Streaming<HealthCheckResponse>) -> Vec<ServingStatus> {
     let mut statuses = Vec::new();
-    while let Ok(Some(answer)) = watch.message().await {
+    while let Ok(Some(answer)) = within(watch.message()).await {
         statuses.push(answer.status());
     }
     statuses
+}
+
+/// The status with which a stream ends.
+async fn end<T>(mut stream: Streaming<T>) -> Status {
+    loop {
+        match within(stream.message()).await {
+            Ok(frame) => assert!(frame.is_some(), "the stream ends with a status"),
+            Err(end) => return end,
+        }
+    }
 }
 
 #[tokio::test]
@@ -52,7 +62,7 @@ async fn ops_007_a_drain_finishes_what_runs_and_refuses_what_comes() {
 
     // Streams of both kinds, and watches of a known and of an unknown name (S37).
     let inbound = futures::stream::pending::<SubscribeRequest>();
-    let mut subscription = backend
+    let subscription = backend
         .subscriptions()
         .subscribe(inbound)
         .await
@@ -61,7 +71,7 @@ async fn ops_007_a_drain_finishes_what_runs_and_refuses_what_comes() {
     let subscribe_static = SubscribeStaticRequest {
         topics: vec![query(&group, 0)],
     };
-    let mut static_subscription = backend
+    let static_subscription = backend
         .subscriptions()
         .subscribe_static(subscribe_static)
         .await
@@ -89,20 +99,8 @@ async fn ops_007_a_drain_finishes_what_runs_and_refuses_what_comes() {
     .await;
 
     // Streams end at once, although a request is still in flight.
-    let end = loop {
-        match subscription.message().await {
-            Ok(frame) => assert!(frame.is_some(), "the stream ends with a status"),
-            Err(end) => break end,
-        }
-    };
-    assert_eq!(end.code(), Code::Unavailable);
-    let end = loop {
-        match static_subscription.message().await {
-            Ok(frame) => assert!(frame.is_some(), "the stream ends with a status"),
-            Err(end) => break end,
-        }
-    };
-    assert_eq!(end.code(), Code::Unavailable);
+    assert_eq!(end(subscription).await.code(), Code::Unavailable);
+    assert_eq!(end(static_subscription).await.code(), Code::Unavailable);
 
     // On an open connection and on new ones, over every transport.
     let status = queries
@@ -146,7 +144,7 @@ async fn ops_007_a_drain_finishes_what_runs_and_refuses_what_comes() {
     for watch in watches {
         assert_eq!(rest(watch).await, [not_serving]);
     }
-    stopping.await.expect("stops");
+    within(stopping).await.expect("stops");
     assert!(TcpStream::connect(address).await.is_err());
 }
 
@@ -224,7 +222,7 @@ async fn s36_a_peer_that_reads_nothing_does_not_hold_the_exit() {
     .await;
     stranger.commit().await;
     in_flight.await.expect("no panic").expect("answered");
-    stopping.await.expect("stops");
+    within(stopping).await.expect("stops");
     // Nobody waited for the deadline: streams are no requests in flight.
     assert!(
         start.elapsed() < Duration::from_secs(2),

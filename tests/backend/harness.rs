@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use prost::Message;
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
 use xmtp_protocol::Topic;
@@ -18,7 +19,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 };
 use xmtp_server::config::{Build, Document};
 use xmtp_server::{RunningServer, Server};
-use xmtp_test_support::TestDatabase;
+use xmtp_test_support::{PATIENCE, TestDatabase};
 
 /// Large enough for any message of the API.
 const ANY_MESSAGE: usize = 64 << 20;
@@ -195,6 +196,13 @@ pub(crate) async fn connect(address: SocketAddr) -> Channel {
         .connect()
         .await
         .expect("the server accepts connections")
+}
+
+/// What the server says, if it says it in time.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future)
+        .await
+        .expect("the server says something in time")
 }
 
 /// A topic on the wire.

@@ -10,6 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tonic::{Code, Status};
 
+use crate::harness::within;
+
 /// What answers a call.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -132,8 +134,8 @@ pub(crate) async fn native(
         body,
         &headers,
     );
-    let response = sender.send_request(request).await.expect("answered");
-    let answer = Answer::collect(response, false).await;
+    let response = within(sender.send_request(request)).await;
+    let answer = within(Answer::collect(response.expect("answered"), false)).await;
     connection.abort();
     answer
 }
@@ -150,7 +152,9 @@ pub(crate) async fn http1(
     tokio::spawn(connection);
     let host = HeaderValue::try_from(address.to_string()).expect("an address is a host");
     request.headers_mut().insert("host", host);
-    sender.send_request(request).await.expect("answered")
+    within(sender.send_request(request))
+        .await
+        .expect("answered")
 }
 
 /// A browser's gRPC-Web call over HTTP/1.1; its response body is still to be read.
@@ -193,7 +197,10 @@ impl Messages {
                     return self.received.split_to(length).freeze().slice(5..);
                 }
             }
-            let frame = self.body.frame().await.expect("open").expect("healthy");
+            let frame = within(self.body.frame())
+                .await
+                .expect("open")
+                .expect("healthy");
             self.received.put(frame.into_data().expect("data"));
         }
     }
@@ -206,7 +213,8 @@ pub(crate) async fn web(
     body: Bytes,
     headers: &[(&str, &str)],
 ) -> Answer {
-    Answer::collect(open_web(address, path, body, headers).await, true).await
+    let response = open_web(address, path, body, headers).await;
+    within(Answer::collect(response, true)).await
 }
 
 /// A browser's question whether it may send `headers`.

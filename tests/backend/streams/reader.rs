@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use futures::channel::mpsc;
-use tokio::time::timeout;
 use tonic::{Status, Streaming};
 use xmtp_protocol::Topic;
 use xmtp_protocol::client::SubscriptionServiceClient;
@@ -12,7 +11,6 @@ use xmtp_protocol::proto::xmtp::backend::v1::subscribe_response::Response;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     CatchupTarget, Ping, Pong, ServerEnvelope, SubscribeRequest, SubscribeResponse,
 };
-use xmtp_test_support::PATIENCE;
 
 use super::oracle::Oracle;
 use crate::harness::{Backend, query, wire};
@@ -244,11 +242,4 @@ impl Reader {
             .map(|target| target.through_sequence_id)
             .collect()
     }
-}
-
-/// No frame takes this long.
-pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future)
-        .await
-        .expect("the stream says something in time")
 }

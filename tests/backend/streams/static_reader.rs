@@ -8,7 +8,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 };
 
 use super::oracle::Oracle;
-use super::reader::within;
+use crate::harness::within;
 use crate::harness::{Backend, query, wire};
 
 /// A static stream whose every frame is judged.

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::harness::Backend;
+use crate::harness::{Backend, within};
 use crate::publish;
 use crate::raw::frame;
 
@@ -74,12 +74,14 @@ impl Wire {
 
     async fn receive(&mut self) -> Frame {
         let mut head = [0; 9];
-        self.0.read_exact(&mut head).await.expect("a frame");
+        within(self.0.read_exact(&mut head)).await.expect("a frame");
         let mut head = &head[..];
         let length = usize::try_from(head.get_uint(3)).expect("short");
         let (kind, flags, stream) = (head.get_u8(), head.get_u8(), head.get_u32());
         let mut payload = vec![0; length];
-        self.0.read_exact(&mut payload).await.expect("its payload");
+        within(self.0.read_exact(&mut payload))
+            .await
+            .expect("its payload");
         Frame {
             kind,
             flags,
