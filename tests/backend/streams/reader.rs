@@ -13,7 +13,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 };
 
 use super::oracle::Oracle;
-use crate::harness::{Backend, query, wire};
+use crate::harness::{Backend, query, wire, within};
 
 /// Requests that may wait to be sent.
 const UNSENT: usize = 4096;

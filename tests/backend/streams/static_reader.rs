@@ -8,8 +8,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 };
 
 use super::oracle::Oracle;
-use crate::harness::within;
-use crate::harness::{Backend, query, wire};
+use crate::harness::{Backend, query, wire, within};
 
 /// A static stream whose every frame is judged.
 pub(super) struct StaticReader {
