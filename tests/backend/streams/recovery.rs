@@ -134,7 +134,10 @@ async fn s08_arc_082_losing_every_connection_to_the_database_loses_no_row() {
 
 #[tokio::test]
 async fn st_30_ops_007_a_drain_ends_every_stream_at_once() {
-    let backend = Backend::start().await;
+    // What is blocked here stays so, however slow the machine.
+    let patient =
+        "database.max_statement_timeout_ms = 60000\npublishing.max_publish_duration_ms = 70000";
+    let backend = Backend::with(patient).await;
     backend.publish(messages(1, 1..=100)).await;
     let database = backend.database.options();
     let mut idle = Reader::open(&backend).await;
