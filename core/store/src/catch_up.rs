@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::record::{MetadataRow, sequence_id};
+use crate::record::{metadata_row, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
 /// The rows that a topic still owes: above `after`, up to and including `through`.
@@ -99,14 +99,7 @@ impl Reads {
         let rows = rows
             .into_iter()
             .map(|row| {
-                let metadata = MetadataRow {
-                    sequence_id: row.sequence_id,
-                    topic: row.topic,
-                    message_hash: row.message_hash,
-                    server_ns: row.server_ns,
-                    expiry_ns: row.expiry_ns,
-                    is_commit_or_proposal: row.is_commit_or_proposal,
-                };
+                let metadata = metadata_row!(row);
                 let range = usize::try_from(row.position - 1)
                     .map_err(|_| StoreError::invariant("row belongs to no range"))?;
                 let envelope = StoredEnvelope {

@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use xmtp_protocol::Topic;
 
 use crate::connection::Lease;
-use crate::record::MetadataRow;
+use crate::record::{MetadataRow, metadata_row};
 use crate::{Metadata, Reads, StoreError};
 
 /// The newest row of a topic.
@@ -90,14 +90,7 @@ impl Reads {
             if bytes > max_payload_bytes {
                 return Ok(None);
             }
-            let metadata = MetadataRow {
-                sequence_id: row.sequence_id,
-                topic: row.topic,
-                message_hash: row.message_hash,
-                server_ns: row.server_ns,
-                expiry_ns: row.expiry_ns,
-                is_commit_or_proposal: row.is_commit_or_proposal,
-            };
+            let metadata = metadata_row!(row);
             newest.push(NewestEnvelope {
                 metadata: metadata.try_into()?,
                 payload: Some(row.payload.into()),

@@ -4,7 +4,7 @@ use futures::TryStreamExt;
 use xmtp_protocol::{SequenceId, Topic};
 
 use crate::connection::Lease;
-use crate::record::MetadataRow;
+use crate::record::metadata_row;
 use crate::{Primary, StoreError, StoredEnvelope};
 
 /// A topic and the position that a reader has reached on it.
@@ -89,14 +89,7 @@ impl Primary {
                 return Ok(Page::TooLarge);
             }
             more = row.has_more;
-            let metadata = MetadataRow {
-                sequence_id: row.sequence_id,
-                topic: row.topic,
-                message_hash: row.message_hash,
-                server_ns: row.server_ns,
-                expiry_ns: row.expiry_ns,
-                is_commit_or_proposal: row.is_commit_or_proposal,
-            };
+            let metadata = metadata_row!(row);
             envelopes.push(StoredEnvelope {
                 metadata: metadata.try_into()?,
                 payload: row.payload.into(),

@@ -116,6 +116,22 @@ impl TryFrom<MetadataRow> for Metadata {
     }
 }
 
+/// The metadata of a checked query's row, whose type has no name.
+macro_rules! metadata_row {
+    ($row:ident) => {
+        $crate::record::MetadataRow {
+            sequence_id: $row.sequence_id,
+            topic: $row.topic,
+            message_hash: $row.message_hash,
+            server_ns: $row.server_ns,
+            expiry_ns: $row.expiry_ns,
+            is_commit_or_proposal: $row.is_commit_or_proposal,
+        }
+    };
+}
+
+pub(crate) use metadata_row;
+
 /// Reads a stored sequence id.
 pub(crate) fn sequence_id(stored: i64) -> Result<SequenceId, StoreError> {
     SequenceId::try_from(stored)

@@ -27,7 +27,7 @@ pub(crate) use locks::GlobalLock;
 pub use locks::PublishLocks;
 
 use crate::connection::Lease;
-use crate::record::{MetadataRow, sequence_id};
+use crate::record::{MetadataRow, metadata_row, sequence_id};
 use crate::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 
 /// Stored envelopes of the keys that were asked for.
@@ -256,17 +256,7 @@ async fn insert(
     }
     let stored = rows
         .into_iter()
-        .map(|row| {
-            MetadataRow {
-                sequence_id: row.sequence_id,
-                topic: row.topic,
-                message_hash: row.message_hash,
-                server_ns: row.server_ns,
-                expiry_ns: row.expiry_ns,
-                is_commit_or_proposal: row.is_commit_or_proposal,
-            }
-            .try_into()
-        })
+        .map(|row| metadata_row!(row).try_into())
         .collect::<Result<Vec<Metadata>, _>>()?;
     // ARC-030: ids follow the order of the request. SQL promises no order of evaluation, so look.
     if !stored
