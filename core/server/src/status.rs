@@ -24,7 +24,7 @@ pub(crate) fn store(error: &StoreError) -> Status {
         ErrorKind::Timeout | ErrorKind::LockTimeout => {
             Status::deadline_exceeded("database operation timed out")
         }
-        ErrorKind::Connection | ErrorKind::Other => {
+        ErrorKind::PoolTimeout | ErrorKind::Connection | ErrorKind::Other => {
             Status::unavailable("database operation failed")
         }
         ErrorKind::Invariant => Status::internal("storage invariant failed"),

@@ -40,7 +40,10 @@ impl Reads {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn heads(&self, topics: &[Topic]) -> Result<Vec<SequenceId>, StoreError> {
-        heads(&mut *self.pool.acquire().await?, topics).await
+        let mut lease = self.pool.acquire().await?;
+        let heads = heads(&mut lease, topics).await?;
+        lease.release();
+        Ok(heads)
     }
 
     /// Reads at most `rows_per_range` rows of each range and about `max_bytes` of payload and
@@ -59,6 +62,7 @@ impl Reads {
         let topics: Vec<&[u8]> = ranges.iter().map(|range| range.topic.as_bytes()).collect();
         let after: Vec<i64> = ranges.iter().map(|range| range.after.into()).collect();
         let through: Vec<i64> = ranges.iter().map(|range| range.through.into()).collect();
+        let mut lease = self.pool.acquire().await?;
         let rows = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT wanted.position, row.sequence_id,
@@ -91,8 +95,9 @@ impl Reads {
             max_bytes,
             row_overhead,
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *lease)
         .await?;
+        lease.release();
         let cut = rows
             .first()
             .is_some_and(|row| row.candidates > count(rows.len()));

@@ -9,7 +9,9 @@ pub enum ErrorKind {
     Timeout,
     /// A lock was not granted in the time given for it; nothing else failed.
     LockTimeout,
-    /// No usable connection: pool exhausted, server gone, or no longer writable.
+    /// No pooled connection in the time given for it; nothing was asked of the database.
+    PoolTimeout,
+    /// No usable connection: server gone, or no longer writable.
     Connection,
     /// Stored data, or the guard that protects it, is not as it must be (ARC-034, ARC-050).
     Invariant,
@@ -22,7 +24,7 @@ impl ErrorKind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Timeout | Self::LockTimeout => "timeout",
-            Self::Connection => "connection",
+            Self::PoolTimeout | Self::Connection => "connection",
             Self::Invariant => "invariant",
             Self::Other => "other",
         }
@@ -68,11 +70,19 @@ impl StoreError {
         }
     }
 
-    /// A lock that was not even asked for, for want of a connection.
-    pub(crate) const fn lock_timeout() -> Self {
+    /// No connection in time.
+    pub(crate) const fn pool_timeout() -> Self {
         Self {
-            kind: ErrorKind::LockTimeout,
-            reason: Reason::Driver("no database connection in time"),
+            kind: ErrorKind::PoolTimeout,
+            reason: Reason::Bound("no database connection in time"),
+        }
+    }
+
+    /// No connection any more.
+    pub(crate) const fn pool_closed() -> Self {
+        Self {
+            kind: ErrorKind::Connection,
+            reason: Reason::Driver("database pool is closed"),
         }
     }
 
@@ -111,10 +121,6 @@ impl From<sqlx::Error> for StoreError {
                     reason: Reason::Sqlstate(code),
                 }
             }
-            sqlx::Error::PoolTimedOut => {
-                driver(ErrorKind::Connection, "no database connection in time")
-            }
-            sqlx::Error::PoolClosed => driver(ErrorKind::Connection, "database pool is closed"),
             sqlx::Error::Io(_) => driver(ErrorKind::Connection, "database connection lost"),
             sqlx::Error::Tls(_) => driver(ErrorKind::Connection, "database TLS handshake failed"),
             sqlx::Error::Protocol(_) => driver(ErrorKind::Connection, "database protocol error"),

@@ -17,6 +17,7 @@ mod connection;
 mod error;
 mod migrate;
 mod newest;
+mod pool;
 pub mod publish;
 mod query;
 mod record;

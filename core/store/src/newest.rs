@@ -7,7 +7,6 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use xmtp_protocol::Topic;
 
-use crate::connection::Lease;
 use crate::record::{MetadataRow, metadata_row};
 use crate::{Metadata, Reads, StoreError};
 
@@ -31,6 +30,7 @@ impl Reads {
         topics: &[Topic],
     ) -> Result<Vec<NewestEnvelope>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
+        let mut lease = self.pool.acquire().await?;
         let rows = sqlx::query_as!(
             MetadataRow,
             r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
@@ -46,8 +46,9 @@ impl Reads {
                ) AS head"#,
             &topics as &[&[u8]],
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *lease)
         .await?;
+        lease.release();
         rows.into_iter()
             .map(|row| {
                 Ok(NewestEnvelope {
@@ -68,7 +69,7 @@ impl Reads {
         max_payload_bytes: usize,
     ) -> Result<Option<Vec<NewestEnvelope>>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
-        let mut lease = Lease::acquire(&self.pool).await?;
+        let mut lease = self.pool.acquire().await?;
         let mut rows = sqlx::query!(
             r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
                       head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",

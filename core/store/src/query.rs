@@ -3,7 +3,6 @@
 use futures::TryStreamExt;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::connection::Lease;
 use crate::record::metadata_row;
 use crate::{Primary, StoreError, StoredEnvelope};
 
@@ -52,7 +51,7 @@ impl Primary {
             .iter()
             .map(|position| position.after.into())
             .collect();
-        let mut lease = Lease::acquire(&self.pool).await?;
+        let mut lease = self.pool.acquire().await?;
         let mut rows = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT row.sequence_id
