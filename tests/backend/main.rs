@@ -6,6 +6,8 @@ mod crash;
 mod drain;
 mod harness;
 mod health;
+#[cfg(target_os = "linux")]
+mod memory;
 mod newest;
 mod process;
 mod publish;

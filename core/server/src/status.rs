@@ -11,6 +11,7 @@ use xmtp_store::{ErrorKind, StoreError};
 use xmtp_streams::End;
 
 use crate::publish::{PublishFailure, Refusal};
+use crate::request::Undecodable;
 
 /// The answer while the server drains (OPS-007).
 pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
@@ -31,10 +32,16 @@ pub(crate) fn store(error: &StoreError) -> Status {
     }
 }
 
+/// A request that is no encoded message: what the library says of one.
+pub(crate) fn undecodable(error: Undecodable) -> Status {
+    Status::internal(error.to_string())
+}
+
 /// A failed publish. `INVALID_ARGUMENT` carries the one detail that clients act on (API-223).
 pub(crate) fn publish(failure: &PublishFailure) -> Status {
     match failure {
         PublishFailure::Refused { index, refusal } => refused(*index, *refusal),
+        PublishFailure::Undecodable(error) => undecodable(*error),
         PublishFailure::VerifierUnavailable => Status::unavailable(failure.to_string()),
         PublishFailure::HistoryMoved => Status::aborted(failure.to_string()),
         PublishFailure::TimedOut => {

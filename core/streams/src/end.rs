@@ -42,6 +42,11 @@ pub enum End {
 }
 
 impl End {
+    /// An update whose id does not grow, or with too many adds or removes.
+    pub const UPDATE_REFUSED: Self = Self::Invalid("invalid update id or item count");
+    /// A static stream of no topic or of too many.
+    pub const STATIC_REFUSED: Self = Self::Invalid("invalid static topic count");
+
     /// Value of the `reason` label of `xmtp_stream_ended_total`.
     pub(crate) const fn reason(self) -> &'static str {
         match self {

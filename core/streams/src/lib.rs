@@ -89,6 +89,11 @@ impl Streams {
         Ok(Self { shared, tasks })
     }
 
+    /// What clients are held to.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.settings.limits
+    }
+
     /// Opens a bidirectional stream. `inbound` ends when the client half-closes.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ const SHARED_BARRIER: &str = "SELECT pg_advisory_xact_lock_shared(2020439152, 2)
 /// tailer.
 pub(super) struct LockedTable {
     connection: PgConnection,
+    /// Outside the transaction, which would see the sessions of its first look for ever.
+    witness: PgConnection,
     table: &'static str,
 }
 
@@ -21,7 +23,11 @@ impl LockedTable {
         let mut connection = database.connect().await;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
         run(&mut connection, &lock).await;
-        Self { connection, table }
+        Self {
+            connection,
+            witness: database.connect().await,
+            table,
+        }
     }
 
     /// Waits until a request of the backend waits for the table, `requests` of them in all.
@@ -33,7 +39,7 @@ impl LockedTable {
                  WHERE NOT granted AND relation = $1::regclass AND application_name = 'xmtp-backend'",
             )
             .bind(table)
-            .fetch_one(&mut self.connection)
+            .fetch_one(&mut self.witness)
             .await
             .expect("locks can be read")
             .get(0);

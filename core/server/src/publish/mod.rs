@@ -9,13 +9,14 @@ use std::time::Duration;
 use metrics::counter;
 use tokio::time::timeout;
 use tracing::{Instrument, info_span};
-use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
 use xmtp_store::publish::{Duplicates, PublishConnection, PublishLocks};
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 
-use batch::{Batch, Entry};
+use batch::{Batch, ENVELOPES, Entry};
+
+use crate::request::{PublishRequest, Undecodable};
 
 /// Bounds of a publish (API-131).
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +115,9 @@ impl Refusal {
 /// Why a publish stored nothing, or may have stored everything without saying so.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PublishFailure {
+    /// The request, or one of its envelopes, is no encoded message; nothing is stored.
+    #[error(transparent)]
+    Undecodable(#[from] Undecodable),
     /// An input, or the whole request, is refused; nothing is stored.
     #[error("{refusal}")]
     Refused {
@@ -179,27 +183,28 @@ impl Publisher {
         &self,
         request: PublishRequest,
     ) -> Result<Vec<Metadata>, PublishFailure> {
-        let inputs = request.envelopes.len() as u64;
-        let result = self.store(request).await;
+        let result = self.store(&request).await;
         let count = |outcome: &'static str, positions| {
             counter!("xmtp_publish_envelopes_total", "outcome" => outcome).increment(positions);
         };
         match result {
             Ok(Published { metadata, stored }) => {
                 count("stored", stored);
-                count("duplicate", inputs - stored);
+                count("duplicate", metadata.len() as u64 - stored);
                 Ok(metadata)
             }
             Err(failure) => {
-                count("rejected", inputs);
+                let inputs = request.count(&[ENVELOPES]).unwrap_or(0);
+                count("rejected", inputs as u64);
                 Err(failure)
             }
         }
     }
 
-    async fn store(&self, request: PublishRequest) -> Result<Published, PublishFailure> {
-        let batch =
-            info_span!("publish.parse_publish").in_scope(|| Batch::parse(request, &self.limits))?;
+    async fn store(&self, request: &PublishRequest) -> Result<Published, PublishFailure> {
+        let batch = Batch::parse(request, &self.limits)
+            .instrument(info_span!("publish.parse_publish"))
+            .await?;
         if batch.is_empty() {
             return Ok(Published {
                 metadata: Vec::new(),
