@@ -313,6 +313,7 @@ fn routes(
     );
     let publisher = Publisher::new(
         primary.clone(),
+        streams.clone(),
         Arc::new(ParseOnly),
         publish_limits(config),
         retention(config),
@@ -399,6 +400,7 @@ fn stream_settings(config: &Config) -> xmtp_streams::Settings {
     };
     xmtp_streams::Settings {
         poll_interval: streams.poll_interval_ms.milliseconds(),
+        wake_on_commit: streams.wake_on_commit.0,
         max_gap_ranges: streams.max_gap_ranges.to_usize(),
         max_barrier_wait: config.publishing.max_barrier_wait_ms.milliseconds(),
         keepalive_interval_ms: nonzero(streams.keepalive_interval_ms.to_u32()),

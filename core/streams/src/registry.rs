@@ -266,6 +266,14 @@ impl Registry {
         }
     }
 
+    /// Whether a session is interested in one of `topics`.
+    pub(crate) fn is_any_wanted<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) -> bool {
+        let registered = lock(&self.topics);
+        topics
+            .into_iter()
+            .any(|topic| registered.contains_key(topic))
+    }
+
     /// Whether nobody is here.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {

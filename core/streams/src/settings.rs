@@ -22,11 +22,17 @@ pub(crate) const POLL_ROWS: i64 = 1000;
 /// a burst ends only streams whose peer does not read (ARC-073).
 pub(crate) const POLL_BYTES: i64 = 2 * 1024 * 1024;
 
+/// Least time between two polls, where commits ask for them: publishes of a busy instance share a poll,
+/// and the rest of a poll's cost in time is left to its database.
+pub(crate) const WAKE_GAP: Duration = Duration::from_millis(2);
+
 /// Timers and bounds of all streams of an instance.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Wait between tailer polls, from the end of one to the start of the next (ARC-071).
     pub poll_interval: Duration,
+    /// Whether [`Streams::committed`](crate::Streams::committed) makes the next poll come earlier.
+    pub wake_on_commit: bool,
     /// Most unresolved gap ranges (ARC-042).
     pub max_gap_ranges: usize,
     /// Longest wait of the boundary task for the barrier (ARC-039).

@@ -13,6 +13,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
 use xmtp_store::publish::{Duplicates, PublishConnection, PublishLocks};
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
+use xmtp_streams::Streams;
 
 use batch::{Batch, ENVELOPES, Entry};
 
@@ -158,6 +159,8 @@ struct Survivor<'a> {
 /// Carries out publishes.
 pub(crate) struct Publisher {
     primary: Primary,
+    /// Told of what is committed.
+    streams: Streams,
     validator: Arc<dyn Validator>,
     limits: PublishLimits,
     retention: RetentionPeriods,
@@ -166,12 +169,14 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(
         primary: Primary,
+        streams: Streams,
         validator: Arc<dyn Validator>,
         limits: PublishLimits,
         retention: RetentionPeriods,
     ) -> Self {
         Self {
             primary,
+            streams,
             validator,
             limits,
             retention,
@@ -337,6 +342,8 @@ impl Publisher {
             .commit(&envelopes)
             .instrument(info_span!("db.commit_publish"))
             .await?;
+        self.streams
+            .committed(stored.iter().map(|metadata| &metadata.topic));
         let mut published = {
             known.extend(stored.iter().map(|metadata| (metadata.key(), *metadata)));
             batch.conclude(None, &known)?
