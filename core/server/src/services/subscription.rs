@@ -112,7 +112,7 @@ fn client_frame(frame: SubscribeRequest, limits: &Limits) -> Result<ClientFrame,
     if frame.count(&[UPDATE, ADDS]).map_err(undecodable)? > limits.max_update_adds
         || frame.count(&[UPDATE, REMOVES]).map_err(undecodable)? > limits.max_update_removes
     {
-        return Err(End::UPDATE_REFUSED);
+        return Ok(ClientFrame::OversizedUpdate);
     }
     let request = frame.decode().map_err(undecodable)?;
     let encoded_len = request.encoded_len();

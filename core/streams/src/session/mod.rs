@@ -96,6 +96,15 @@ struct Control {
     inbound: Inbound,
 }
 
+impl Control {
+    fn take_update_token(&self) -> Result<(), End> {
+        self.updates.check().map_err(|_| {
+            metrics::update(UpdateOutcome::RateLimited);
+            End::RateLimited("update rate exceeded")
+        })
+    }
+}
+
 /// What the owner waits for.
 enum Event {
     Live(Vec<LiveRow>),
@@ -188,7 +197,9 @@ impl Session {
                 },
                 heads = heads(&mut self.pending) => Event::Heads(heads),
                 page = self.turn.read() => Event::Page(page),
-                frame = next_frame(control.as_deref_mut()) => Event::Client(frame),
+                // A frame may have to be answered: it waits for room, and the client's burst with it.
+                frame = next_frame(control.as_deref_mut()), if self.output.has_answer_room() =>
+                    Event::Client(frame),
                 () = self.output.taken() => Event::OutputTaken,
                 () = sleep_until_some(timer) => Event::Timer,
             };
@@ -277,11 +288,13 @@ impl Session {
                 }
                 Ok(())
             }
+            ClientFrame::OversizedUpdate => {
+                control.take_update_token()?;
+                metrics::update(UpdateOutcome::Invalid);
+                Err(End::UPDATE_REFUSED)
+            }
             ClientFrame::Update(update) => {
-                if control.updates.check().is_err() {
-                    metrics::update(UpdateOutcome::RateLimited);
-                    return Err(End::RateLimited("update rate exceeded"));
-                }
+                control.take_update_token()?;
                 control.line_bytes += update.encoded_len;
                 control.line.push_back(update);
                 self.next_update(control)?;
