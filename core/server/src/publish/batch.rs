@@ -6,9 +6,7 @@ use std::collections::{HashMap, HashSet};
 use prost::length_delimiter_len;
 use tokio::task::coop::consume_budget;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
-use xmtp_protocol::{
-    Content, ParsedEnvelope, Topic, TopicKind, canonical_len, contract_wallet_signatures,
-};
+use xmtp_protocol::{Content, ParsedEnvelope, Topic, TopicKind, canonical_len};
 use xmtp_store::publish::Duplicates;
 use xmtp_store::{EnvelopeKey, NewEnvelope, StoreError};
 
@@ -142,8 +140,11 @@ impl Batch {
         if !seen.topics.insert(key.topic) && key.topic.kind() == TopicKind::IdentityUpdate {
             return Err(Refusal::SecondUpdate);
         }
-        if let Content::IdentityUpdate { update, .. } = &entry.parsed.content
-            && contract_wallet_signatures(update) > limits.max_scw_signatures
+        if let Content::IdentityUpdate {
+            contract_wallet_signatures,
+            ..
+        } = entry.parsed.content
+            && contract_wallet_signatures > limits.max_scw_signatures
         {
             return Err(Refusal::TooManySignatures);
         }

@@ -263,14 +263,18 @@ impl Publisher {
         let mut survivors = Vec::with_capacity(new.len());
         for entry in new {
             let (verdict, validated_head) = match &entry.parsed.content {
-                Content::IdentityUpdate { update, .. } => {
+                Content::IdentityUpdate { .. } => {
                     let history = self.primary.history(&entry.parsed.topic).await?;
                     let verdict = if history.payloads.len() >= self.limits.max_identity_entries {
                         Some(Verdict::Refused(Refusal::HistoryFull))
                     } else {
+                        let update = entry
+                            .parsed
+                            .identity_update()
+                            .ok_or(StoreError::invariant("an encoded envelope does not decode"))?;
                         verdict(
                             self.validator
-                                .identity_update(&history.payloads, update)
+                                .identity_update(&history.payloads, &update)
                                 .await,
                         )
                     };
