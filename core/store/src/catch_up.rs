@@ -1,8 +1,8 @@
 //! What streams read while they catch up: topic heads, and bounded ranges of rows.
 
-use sqlx::PgConnection;
 use xmtp_protocol::{SequenceId, Topic};
 
+use crate::pool::{Lease, answered};
 use crate::record::{metadata_row, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
@@ -63,7 +63,8 @@ impl Reads {
         let after: Vec<i64> = ranges.iter().map(|range| range.after.into()).collect();
         let through: Vec<i64> = ranges.iter().map(|range| range.through.into()).collect();
         let mut lease = self.pool.acquire().await?;
-        let rows = sqlx::query!(
+        let statement_timeout = lease.statement_timeout;
+        let read = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT wanted.position, row.sequence_id,
                           sum(row.bytes) OVER (ORDER BY wanted.position, row.sequence_id) AS bytes,
@@ -95,8 +96,8 @@ impl Reads {
             max_bytes,
             row_overhead,
         )
-        .fetch_all(&mut *lease)
-        .await?;
+        .fetch_all(&mut *lease);
+        let rows = answered(statement_timeout, read).await?;
         lease.release();
         let cut = rows
             .first()
@@ -124,20 +125,22 @@ pub(crate) fn count(length: usize) -> i64 {
 }
 
 pub(crate) async fn heads(
-    connection: &mut PgConnection,
+    lease: &mut Lease,
     topics: &[Topic],
 ) -> Result<Vec<SequenceId>, StoreError> {
     let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
-    sqlx::query_scalar!(
+    let statement_timeout = lease.statement_timeout;
+    let read = sqlx::query_scalar!(
         r#"SELECT coalesce((SELECT last_sequence_id FROM topic_watermark WHERE topic = wanted.topic), 0)
                   AS "head!"
            FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (topic, position)
            ORDER BY wanted.position"#,
         &topics as &[&[u8]],
     )
-    .fetch_all(connection)
-    .await?
-    .into_iter()
-    .map(sequence_id)
-    .collect()
+    .fetch_all(&mut **lease);
+    answered(statement_timeout, read)
+        .await?
+        .into_iter()
+        .map(sequence_id)
+        .collect()
 }

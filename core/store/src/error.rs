@@ -45,7 +45,9 @@ pub struct StoreError {
 enum Reason {
     /// The server's SQLSTATE.
     Sqlstate(String),
-    /// A failure of the driver or the network.
+    /// A failure of the network.
+    Io(std::io::ErrorKind),
+    /// A failure of the driver.
     Driver(&'static str),
     /// A broken invariant that this crate found itself.
     Broken(&'static str),
@@ -93,7 +95,11 @@ impl StoreError {
 
     fn describe(&self) -> Cow<'static, str> {
         match &self.reason {
-            Reason::Sqlstate(code) => Cow::Owned(format!("database error {code}")),
+            Reason::Sqlstate(code) => Cow::Owned(match meaning(code) {
+                Some(meaning) => format!("database error {code} ({meaning})"),
+                None => format!("database error {code}"),
+            }),
+            Reason::Io(kind) => Cow::Owned(format!("database connection failed ({kind})")),
             Reason::Driver(what) | Reason::Broken(what) | Reason::Bound(what) => {
                 Cow::Borrowed(what)
             }
@@ -121,7 +127,10 @@ impl From<sqlx::Error> for StoreError {
                     reason: Reason::Sqlstate(code),
                 }
             }
-            sqlx::Error::Io(_) => driver(ErrorKind::Connection, "database connection lost"),
+            sqlx::Error::Io(error) => Self {
+                kind: ErrorKind::Connection,
+                reason: Reason::Io(error.kind()),
+            },
             sqlx::Error::Tls(_) => driver(ErrorKind::Connection, "database TLS handshake failed"),
             sqlx::Error::Protocol(_) => driver(ErrorKind::Connection, "database protocol error"),
             sqlx::Error::Configuration(_) => {
@@ -133,6 +142,18 @@ impl From<sqlx::Error> for StoreError {
             _ => driver(ErrorKind::Other, "database operation failed"),
         }
     }
+}
+
+/// What operators meet most when a server starts.
+fn meaning(sqlstate: &str) -> Option<&'static str> {
+    Some(match sqlstate {
+        "28P01" => "wrong user name or password",
+        "28000" => "the server refuses this user or host",
+        "3D000" => "no such database",
+        "42501" => "not permitted to this user",
+        "53300" => "too many connections",
+        _ => return None,
+    })
 }
 
 /// Sorts a SQLSTATE (PostgreSQL appendix A).

@@ -11,6 +11,7 @@
 //! Every sequence id here is a [`SequenceId`](xmtp_protocol::SequenceId): positive for a stored row,
 //! zero for "none yet".
 
+mod address;
 pub mod boundary;
 mod catch_up;
 mod connection;
@@ -23,6 +24,7 @@ mod query;
 mod record;
 mod tail;
 
+pub use address::is_usable_address;
 pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
 pub use connection::{Primary, Reads, Settings};
 pub use error::{ErrorKind, StoreError};

@@ -20,19 +20,39 @@ const RESTED: Duration = Duration::from_secs(1);
 /// a moved database is found again.
 const MAX_AGE: Duration = Duration::from_mins(30);
 
+/// What the network may add to a statement's own bound.
+const NETWORK_MARGIN: Duration = Duration::from_secs(1);
+
 /// Counts connections that were let go inside a transaction, which PostgreSQL then rolls back.
 const RELEASED_OPEN_TRANSACTIONS: &str = "xmtp_db_released_open_transactions_total";
+
+/// Waits for an answer to a statement that the server bounds by `statement_timeout`. It does not bound a
+/// network, or a host, that swallows statements.
+pub(crate) async fn answered<T>(
+    statement_timeout: Duration,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    match timeout(statement_timeout + NETWORK_MARGIN, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(StoreError::timeout("database does not answer")),
+    }
+}
 
 /// Connections to one database, opened when they are needed. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Manager>,
-    patience: Duration,
+    /// Bound of every statement, and of the wait for a connection.
+    statement_timeout: Duration,
 }
 
 impl Pool {
-    /// At most `max_connections` at once; whoever wants one more waits for at most `patience`.
-    pub(crate) fn new(options: PgConnectOptions, max_connections: u32, patience: Duration) -> Self {
+    /// At most `max_connections` at once; whoever wants one more waits for at most `statement_timeout`.
+    pub(crate) fn new(
+        options: PgConnectOptions,
+        max_connections: u32,
+        statement_timeout: Duration,
+    ) -> Self {
         let connections = managed::Pool::builder(Manager { options })
             .max_size(usize::try_from(max_connections).unwrap_or(usize::MAX))
             // The one used last has its server process still in the caches.
@@ -41,17 +61,18 @@ impl Pool {
             .expect("a pool without timeouts of its own needs no runtime");
         Self {
             connections,
-            patience,
+            statement_timeout,
         }
     }
 
     /// Takes a connection.
     pub(crate) async fn acquire(&self) -> Result<Lease, StoreError> {
-        let connection = timeout(self.patience, self.connections.get())
+        let connection = timeout(self.statement_timeout, self.connections.get())
             .await
             .map_err(|_| StoreError::pool_timeout())??;
         Ok(Lease {
             connection: Some(connection),
+            statement_timeout: self.statement_timeout,
             in_transaction: false,
         })
     }
@@ -115,6 +136,8 @@ impl From<PoolError<sqlx::Error>> for StoreError {
 /// a further statement of ours, and nobody else ever gets it. So a return costs no round trip.
 pub(crate) struct Lease {
     connection: Option<Object<Manager>>,
+    /// Bound of every statement.
+    pub(crate) statement_timeout: Duration,
     /// From before `BEGIN` is sent until the end of the transaction is answered.
     in_transaction: bool,
 }

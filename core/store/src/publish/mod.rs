@@ -23,7 +23,7 @@ use xmtp_protocol::{SequenceId, Topic};
 pub(crate) use locks::GlobalLock;
 pub use locks::PublishLocks;
 
-use crate::pool::Lease;
+use crate::pool::{Lease, answered};
 use crate::record::{MetadataRow, metadata_row, sequence_id};
 use crate::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 
@@ -56,12 +56,13 @@ impl Primary {
     /// [`StoreError`] of any kind.
     pub async fn history(&self, topic: &Topic) -> Result<History, StoreError> {
         let mut lease = self.pool.acquire().await?;
-        let rows = sqlx::query!(
+        let statement_timeout = lease.statement_timeout;
+        let read = sqlx::query!(
             "SELECT sequence_id, payload FROM envelopes WHERE topic = $1 ORDER BY sequence_id",
             topic.as_bytes()
         )
-        .fetch_all(&mut *lease)
-        .await?;
+        .fetch_all(&mut *lease);
+        let rows = answered(statement_timeout, read).await?;
         lease.release();
         let head = rows
             .last()
@@ -149,7 +150,7 @@ impl PublishTransaction {
 }
 
 async fn find_duplicates(
-    connection: &mut PgConnection,
+    lease: &mut Lease,
     keys: &[EnvelopeKey],
 ) -> Result<Duplicates, StoreError> {
     let topics: Vec<&[u8]> = keys.iter().map(|key| key.topic.as_bytes()).collect();
@@ -157,7 +158,8 @@ async fn find_duplicates(
         .iter()
         .map(|key| &key.message_hash.as_bytes()[..])
         .collect();
-    let rows = sqlx::query_as!(
+    let statement_timeout = lease.statement_timeout;
+    let read = sqlx::query_as!(
         MetadataRow,
         r#"SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
                   stored.message_hash AS "message_hash!", stored.server_ns AS "server_ns!",
@@ -172,8 +174,8 @@ async fn find_duplicates(
         &topics as &[&[u8]],
         &hashes as &[&[u8]],
     )
-    .fetch_all(connection)
-    .await?;
+    .fetch_all(&mut **lease);
+    let rows = answered(statement_timeout, read).await?;
     rows.into_iter()
         .map(|row| Metadata::try_from(row).map(|metadata| (metadata.key(), metadata)))
         .collect()
