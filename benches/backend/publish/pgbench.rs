@@ -11,8 +11,8 @@ use tempfile::NamedTempFile;
 use tokio::process::Command;
 use xmtp_test_support::TestDatabase;
 
-use crate::wire::Publish;
-use crate::{CLIENTS, load};
+use super::wire::Publish;
+use super::{CLIENTS, load};
 
 /// Names the folder of PostgreSQL's programs; set by `ci/postgres run`.
 const BIN_VARIABLE: &str = "XMTP_POSTGRES_BIN";
