@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, TcpListenerStream};
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic::server::{Grpc, NamedService, ServerStreamingService, UnaryService};
+use tonic::server::{Grpc, NamedService, StreamingService, UnaryService};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -54,17 +54,21 @@ impl NamedService for Bare {
     const NAME: &'static str = "bench.Bare";
 }
 
-/// `Follow(empty)` answers with everything that is sent from then on.
+/// `Follow(stream)` answers with everything that is sent from then on, and keeps what it is asked.
 struct Follow(Bare);
 
-impl ServerStreamingService<()> for Follow {
+impl StreamingService<()> for Follow {
     type Response = Bytes;
     type ResponseStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
     type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, _: Request<()>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<()>>) -> Self::Future {
         let frames = BroadcastStream::new(self.0.frames.subscribe());
-        let frames = frames.map(|frame| frame.map_err(|_| Status::internal("lagged")));
+        let asked = request.into_inner();
+        let frames = frames.map(move |frame| {
+            let _ = &asked;
+            frame.map_err(|_| Status::internal("lagged"))
+        });
         Box::pin(async { Ok(Response::new(Box::pin(frames) as Self::ResponseStream)) })
     }
 }
@@ -97,9 +101,7 @@ impl Service<http::Request<Body>> for Bare {
         Box::pin(async move {
             Ok(if request.uri().path().ends_with("/Follow") {
                 let codec = ProstCodec::<Bytes, ()>::default();
-                Grpc::new(codec)
-                    .server_streaming(Follow(bare), request)
-                    .await
+                Grpc::new(codec).streaming(Follow(bare), request).await
             } else {
                 let codec = ProstCodec::<(), Bytes>::default();
                 Grpc::new(codec).unary(SendFrame(bare), request).await
@@ -137,7 +139,11 @@ pub(crate) async fn follow(channel: &Channel) -> Streaming<Bytes> {
     client.ready().await.expect("the connection is open");
     let path = PathAndQuery::from_static("/bench.Bare/Follow");
     let answer = client
-        .server_streaming(Request::new(()), path, ProstCodec::<(), Bytes>::default())
+        .streaming(
+            Request::new(futures::stream::pending()),
+            path,
+            ProstCodec::<(), Bytes>::default(),
+        )
         .await;
     answer.expect("the stream is opened").into_inner()
 }

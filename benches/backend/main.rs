@@ -16,6 +16,11 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
 use figures::Verdict;
+use tikv_jemallocator::Jemalloc;
+
+/// That of the program, for the bare server that it is compared with.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);

@@ -17,8 +17,8 @@ const MANY_STREAMS: u32 = 5000;
 const STREAMS_OF_A_CONNECTION: u32 = 100;
 const TOPICS: u32 = 100_000;
 
-/// Time for the allocator and the server to come to rest.
-const REST: Duration = Duration::from_secs(3);
+/// Time for the server to come to rest, and for its allocator to give back what it does not need.
+const REST: Duration = Duration::from_secs(15);
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;

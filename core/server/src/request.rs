@@ -118,6 +118,12 @@ impl<'a> Iterator for Occurrences<'a> {
     }
 }
 
+/// Buffers of one call: small to begin with, since an idle stream keeps two of them, and grown to what a
+/// message needs. The second number is the library's own.
+fn buffers() -> BufferSettings {
+    BufferSettings::new(512, 32 * 1024)
+}
+
 /// The library's codec, but for requests, which stay [`Encoded`].
 pub(crate) struct EncodedCodec<U, M>(PhantomData<fn() -> (U, M)>);
 
@@ -134,7 +140,7 @@ impl<U: Message + Send + 'static, M: 'static> Codec for EncodedCodec<U, Encoded<
     type Decoder = EncodedDecoder<M>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<U, ()>::raw_encoder(BufferSettings::default())
+        ProstCodec::<U, ()>::raw_encoder(buffers())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -151,6 +157,10 @@ impl<M> Decoder for EncodedDecoder<M> {
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Encoded<M>>, Status> {
         Ok(Some(source.copy_to_bytes(source.remaining()).into()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }
 

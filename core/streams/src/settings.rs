@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Most topics of one catch-up turn (ARC-086).
 pub(crate) const TURN_TOPICS: usize = 256;
+/// Topics of a stream's first turn: a frame's worth of rows that are not small.
+pub(crate) const FIRST_TURN_TOPICS: usize = 32;
 /// Most rows of one topic in a turn (ARC-086).
 pub(crate) const TURN_ROWS: i64 = 64;
 /// Target of a delivery frame with its framing, bytes (ARC-079).
