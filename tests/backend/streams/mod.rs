@@ -12,6 +12,7 @@ mod static_reader;
 mod statics;
 mod updates;
 
+pub(crate) use obstacles::LockedTable;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_protocol::{Topic, TopicKind};
 use xmtp_test_support::payloads;

@@ -11,7 +11,7 @@ const SHARED_BARRIER: &str = "SELECT pg_advisory_xact_lock_shared(2020439152, 2)
 
 /// A table that nobody can read: `topic_watermark` stops head reads, `envelopes` stops history reads and the
 /// tailer.
-pub(super) struct LockedTable {
+pub(crate) struct LockedTable {
     connection: PgConnection,
     /// Outside the transaction, which would see the sessions of its first look for ever.
     witness: PgConnection,
@@ -19,7 +19,7 @@ pub(super) struct LockedTable {
 }
 
 impl LockedTable {
-    pub(super) async fn new(database: &TestDatabase, table: &'static str) -> Self {
+    pub(crate) async fn new(database: &TestDatabase, table: &'static str) -> Self {
         let mut connection = database.connect().await;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
         run(&mut connection, &lock).await;
@@ -31,7 +31,7 @@ impl LockedTable {
     }
 
     /// Waits until a request of the backend waits for the table, `requests` of them in all.
-    pub(super) async fn blocks(&mut self, requests: i64) {
+    pub(crate) async fn blocks(&mut self, requests: i64) {
         let table = self.table;
         eventually("the read is blocked", async || {
             let waiting: i64 = sqlx::query(
@@ -48,7 +48,7 @@ impl LockedTable {
         .await;
     }
 
-    pub(super) async fn unlock(mut self) {
+    pub(crate) async fn unlock(mut self) {
         run(&mut self.connection, "ROLLBACK").await;
     }
 }
