@@ -1,5 +1,6 @@
 //! Streams as their clients see them: the scenarios of the streams contract, each named by its number there.
 
+mod client;
 mod delivery;
 mod endings;
 mod liveness;
@@ -8,6 +9,7 @@ mod oracle;
 mod random;
 mod reader;
 mod recovery;
+mod schedules;
 mod static_reader;
 mod statics;
 mod updates;

@@ -6,6 +6,8 @@ use xmtp_protocol::Topic;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_test_support::{TestDatabase, eventually};
 
+use crate::storage::topic_key;
+
 /// The shared allocation barrier, as every publisher holds it (ARC-039).
 const SHARED_BARRIER: &str = "SELECT pg_advisory_xact_lock_shared(2020439152, 2)";
 
@@ -63,6 +65,18 @@ impl HeldId {
     pub(super) async fn new(database: &TestDatabase) -> Self {
         let mut connection = database.connect().await;
         run(&mut connection, &format!("BEGIN; {SHARED_BARRIER}")).await;
+        let id = allocate(&mut connection).await;
+        Self { connection, id }
+    }
+
+    /// One that holds the lock of its topic too: other publishers to it have to wait.
+    pub(super) async fn on_topic(database: &TestDatabase, topic: &Topic) -> Self {
+        let mut connection = database.connect().await;
+        let locks = format!(
+            "BEGIN; SELECT pg_advisory_xact_lock({}); {SHARED_BARRIER}",
+            topic_key(topic)
+        );
+        run(&mut connection, &locks).await;
         let id = allocate(&mut connection).await;
         Self { connection, id }
     }
