@@ -3,6 +3,7 @@
 mod client;
 mod delivery;
 mod endings;
+mod kills;
 mod liveness;
 mod obstacles;
 mod oracle;
