@@ -1,6 +1,7 @@
 //! Streams as their clients see them: the scenarios of the streams contract, each named by its number there.
 
 mod client;
+mod connections;
 mod delivery;
 mod endings;
 mod kills;
