@@ -6,6 +6,7 @@ mod crash;
 mod drain;
 mod harness;
 mod health;
+mod http2;
 mod judge;
 mod leaks;
 #[cfg(target_os = "linux")]

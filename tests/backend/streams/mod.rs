@@ -4,6 +4,7 @@ mod client;
 mod connections;
 mod delivery;
 mod endings;
+mod hostile;
 mod kills;
 mod liveness;
 mod obstacles;
