@@ -196,11 +196,18 @@ pub(crate) fn configure(database: &TestDatabase, settings: &str) -> Result<Serve
 
 /// Connects to a server.
 pub(crate) async fn connect(address: SocketAddr) -> Channel {
+    try_connect(address)
+        .await
+        .expect("the server accepts connections")
+}
+
+/// Connects to a server that may be gone.
+pub(crate) async fn try_connect(address: SocketAddr) -> Result<Channel, Status> {
     Channel::from_shared(format!("http://{address}"))
         .expect("an address is a URI")
         .connect()
         .await
-        .expect("the server accepts connections")
+        .map_err(|error| Status::unavailable(error.to_string()))
 }
 
 /// What the server says, if it says it in time.
