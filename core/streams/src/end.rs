@@ -47,15 +47,11 @@ impl End {
     /// A static stream of no topic or of too many.
     pub const STATIC_REFUSED: Self = Self::Invalid("invalid static topic count");
 
-    /// Whether the client ended the stream, or broke a rule: then it reads what was admitted before.
-    pub(crate) const fn is_of_client(self) -> bool {
+    /// Whether a frame of the client is the cause.
+    pub(crate) const fn is_mistake(self) -> bool {
         matches!(
             self,
-            Self::Client
-                | Self::Invalid(_)
-                | Self::TooLong(_)
-                | Self::Undecodable
-                | Self::RateLimited(_)
+            Self::Invalid(_) | Self::TooLong(_) | Self::Undecodable | Self::RateLimited(_)
         )
     }
 

@@ -146,8 +146,8 @@ impl Output {
         self.queue.lock().ping_taken
     }
 
-    /// Ends the stream. What was admitted before the client ended it, or made it end, still goes out; any
-    /// other end takes its place.
+    /// Ends the stream. After the client's own end everything that was admitted still goes out; after its
+    /// mistake the answers do, and rows are left to the next stream. Any other end takes their place.
     pub(crate) fn finish(&self, end: End) {
         self.queue.lock().finish(end);
     }
@@ -166,12 +166,19 @@ impl State {
         }
     }
 
+    fn retain(&mut self, keep: impl Fn(&Frame) -> bool) {
+        self.frames.retain(|queued| keep(&queued.frame));
+        self.bytes = self.frames.iter().map(|queued| queued.bytes).sum();
+    }
+
     fn finish(&mut self, end: End) {
         if self.end.is_none() {
             self.end = Some(end);
-            if !end.is_of_client() {
-                self.frames.clear();
-                self.bytes = 0;
+            match end {
+                End::Client => {}
+                // Nobody watches any more whether the peer reads: what stays is small.
+                _ if end.is_mistake() => self.retain(|frame| !matches!(frame, Frame::Messages(_))),
+                _ => self.retain(|_| false),
             }
             self.wake();
         }
@@ -334,8 +341,11 @@ mod tests {
     fn st_17_a_clients_mistake_is_said_after_what_was_admitted() {
         let (mut output, mut stream) = channel(FRAME_BYTES);
         output.admit(Frame::Pong(1)).unwrap();
+        output.admit_row(Bytes::from(vec![0; 100])).unwrap();
+        output.admit(Frame::Pong(2)).unwrap();
         output.finish(End::RateLimited("ping rate exceeded"));
         assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(1)))));
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(2)))));
         assert!(matches!(take(&mut stream), Some(Err(End::RateLimited(_)))));
         assert!(take(&mut stream).is_none());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -167,7 +168,9 @@ impl Registry {
 
     /// Forgets a session that has removed its registrations.
     pub(crate) fn close(&self, port: &Port) {
-        lock(&self.sessions).open.remove(&port.id);
+        let mut sessions = lock(&self.sessions);
+        sessions.open.remove(&port.id);
+        shrink(&mut sessions.open);
     }
 
     /// Registers a topic, catching up from `after`.
@@ -200,6 +203,7 @@ impl Registry {
                 .retain(|subscriber| subscriber.registration != registration);
             if entry.get().is_empty() {
                 entry.remove();
+                shrink(&mut topics);
             }
         }
     }
@@ -278,6 +282,14 @@ impl Registry {
 
     fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Gives back what a crowd has left, in time that its leaving pays for.
+fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    const SMALL: usize = 1024;
+    if map.capacity() > SMALL && map.len() < map.capacity() / 4 {
+        map.shrink_to(2 * map.len());
     }
 }
 

@@ -365,6 +365,7 @@ impl Session {
     fn register(&mut self, acknowledgement: Acknowledgement, positions: Vec<(Topic, SequenceId)>) {
         metrics::topics_registered(positions.len());
         let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
+        self.topics.reserve(positions.len());
         for (topic, after) in positions {
             let id = self
                 .shared
