@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -121,23 +121,26 @@ pub(crate) async fn native(
     body: Bytes,
     headers: &[(&str, &str)],
 ) -> Answer {
+    let headers = [&[("te", "trailers")], headers].concat();
+    let request = request(path.to_owned(), "application/grpc", body, &headers);
+    let response = http2(address, request).await;
+    within(Answer::collect(response, false)).await
+}
+
+/// Sends one request over HTTP/2 and answers as soon as the response's head is there.
+async fn http2(address: SocketAddr, mut request: Request<Full<Bytes>>) -> Response<Incoming> {
     let stream = connect(address).await;
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .expect("HTTP/2 is spoken");
-    let connection = tokio::spawn(connection);
-    let headers = [&[("te", "trailers")], headers].concat();
-    let request = request(
-        format!("http://{address}{path}"),
-        "application/grpc",
-        body,
-        &headers,
-    );
-    let response = within(sender.send_request(request)).await;
-    let answer = within(Answer::collect(response.expect("answered"), false)).await;
-    connection.abort();
-    answer
+    // It ends with the response's body.
+    tokio::spawn(connection);
+    let uri = format!("http://{address}{}", request.uri());
+    *request.uri_mut() = uri.parse().expect("an address and a path are a URI");
+    within(sender.send_request(request))
+        .await
+        .expect("answered")
 }
 
 /// Sends one request over HTTP/1.1 and answers as soon as the response's head is there.
@@ -164,13 +167,28 @@ pub(crate) async fn open_web(
     body: Bytes,
     headers: &[(&str, &str)],
 ) -> Response<Incoming> {
+    open_web_over(Version::HTTP_11, address, path, body, headers).await
+}
+
+/// The same over HTTP/1.1 or HTTP/2.
+pub(crate) async fn open_web_over(
+    version: Version,
+    address: SocketAddr,
+    path: &str,
+    body: Bytes,
+    headers: &[(&str, &str)],
+) -> Response<Incoming> {
     let headers = [
         &[("origin", "https://app.example.org"), ("x-grpc-web", "1")],
         headers,
     ]
     .concat();
     let kind = "application/grpc-web+proto";
-    http1(address, request(path.to_owned(), kind, body, &headers)).await
+    let request = request(path.to_owned(), kind, body, &headers);
+    match version {
+        Version::HTTP_2 => http2(address, request).await,
+        _ => http1(address, request).await,
+    }
 }
 
 /// The messages of a response that is still coming.

@@ -1,6 +1,7 @@
 //! The one port: native gRPC and gRPC-Web, and what every answer carries.
 
 mod browser;
+mod chromium;
 mod deadline;
 mod limits;
 mod robustness;

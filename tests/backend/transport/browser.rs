@@ -1,16 +1,16 @@
-//! Browsers: gRPC-Web over HTTP/1.1, and CORS (API-285).
+//! What browsers send and read: gRPC-Web over HTTP/1.1 and HTTP/2, and CORS (API-285).
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Version};
 use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tonic::Code;
-use xmtp_protocol::TopicKind;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::proto::xmtp::backend::v1::subscribe_static_response::Response;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     PublishRequest, PublishResponse, SubscribeStaticRequest, SubscribeStaticResponse,
 };
+use xmtp_protocol::{Topic, TopicKind};
 use xmtp_test_support::payloads::{group_message, topic};
 
 use super::{CONFIGURATION, UNKNOWN};
@@ -104,44 +104,71 @@ async fn s02_a_preflight_allows_every_header_that_it_names() {
 }
 
 #[tokio::test]
-async fn api_285_static_stream_frames_arrive_one_by_one() {
+async fn st_35_api_285_static_stream_frames_arrive_one_by_one_over_http_1_1() {
+    frames_arrive_one_by_one(Version::HTTP_11).await;
+}
+
+#[tokio::test]
+async fn api_285_static_stream_frames_arrive_one_by_one_over_http_2() {
+    frames_arrive_one_by_one(Version::HTTP_2).await;
+}
+
+async fn frames_arrive_one_by_one(version: Version) {
+    // No keepalive pushes out what waits in a buffer.
+    let backend =
+        Backend::with("streams.keepalive_interval_ms = 300000\nstreams.max_pong_wait_ms = 600000")
+            .await;
+    let group = topic(TopicKind::GroupMessage, 1);
+    let mut stream = StaticStream::open(version, &backend, &group).await;
+    assert!(matches!(stream.next().await, Response::Started(_)));
+    // Each is published only when the one before has arrived.
+    for text in ["a", "b", "c"] {
+        let metas = backend.publish([group_message(1, text)]).await;
+        let Response::Messages(messages) = stream.next().await else {
+            panic!("the row comes next")
+        };
+        assert_eq!(messages.envelopes.len(), 1);
+        assert_eq!(sequence_id(&messages.envelopes[0]), meta_id(&metas[0]));
+    }
+}
+
+#[tokio::test]
+async fn api_285_keepalives_reach_a_browser() {
     let backend = Backend::with("streams.keepalive_interval_ms = 100").await;
     let group = topic(TopicKind::GroupMessage, 1);
-    let request = SubscribeStaticRequest {
-        topics: vec![query(&group, 0)],
-    };
-    let stream = raw::open_web(
-        backend.address,
-        "/xmtp.backend.v1.SubscriptionService/SubscribeStatic",
-        frame(&request.encode_to_vec()),
-        &[],
-    )
-    .await;
-    assert_eq!(stream.headers()["access-control-allow-origin"], "*");
-    let mut messages = raw::Messages::of(stream);
-    let mut next = async || {
-        SubscribeStaticResponse::decode(messages.next().await)
+    let mut stream = StaticStream::open(Version::HTTP_11, &backend, &group).await;
+    assert!(matches!(stream.next().await, Response::Started(_)));
+    assert!(matches!(stream.next().await, Response::Keepalive(_)));
+}
+
+/// A browser's static stream of one topic.
+struct StaticStream(raw::Messages);
+
+impl StaticStream {
+    async fn open(version: Version, backend: &Backend, topic: &Topic) -> Self {
+        let request = SubscribeStaticRequest {
+            topics: vec![query(topic, 0)],
+        };
+        let stream = raw::open_web_over(
+            version,
+            backend.address,
+            "/xmtp.backend.v1.SubscriptionService/SubscribeStatic",
+            frame(&request.encode_to_vec()),
+            &[],
+        )
+        .await;
+        assert_eq!(stream.version(), version);
+        assert!(stream.headers().contains_key("x-request-id"));
+        assert_eq!(stream.headers()["access-control-allow-origin"], "*");
+        Self(raw::Messages::of(stream))
+    }
+
+    async fn next(&mut self) -> Response {
+        SubscribeStaticResponse::decode(self.0.next().await)
             .expect("a frame")
             .response
             .expect("set")
-    };
-    assert!(matches!(next().await, Response::Started(_)));
-    // Each is published only when the one before has arrived: nothing waits in a buffer.
-    for text in ["a", "b", "c"] {
-        let metas = backend.publish([group_message(1, text)]).await;
-        loop {
-            match next().await {
-                Response::Keepalive(_) => {}
-                Response::Messages(messages) => {
-                    assert_eq!(messages.envelopes.len(), 1);
-                    assert_eq!(sequence_id(&messages.envelopes[0]), meta_id(&metas[0]));
-                    break;
-                }
-                Response::Started(_) => panic!("started twice"),
-            }
-        }
     }
-    assert!(matches!(next().await, Response::Keepalive(_)));
 }
 
 #[tokio::test]
