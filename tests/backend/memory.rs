@@ -22,7 +22,11 @@ async fn api_130_a_long_list_is_refused_before_it_takes_memory() {
     let list = [0x0a, 0].repeat(ITEMS);
     // Field 1, the update, which holds field 2, the adds.
     let update = [&[0x0a][..], &varint(list.len()), &[0x12, 0].repeat(ITEMS)].concat();
+    // Field 1, an envelope, which holds field 4, an identity update of nothing but actions.
+    let actions = [&[0x22][..], &varint(list.len()), &list].concat();
+    let envelope = [&[0x0a][..], &varint(actions.len()), &actions].concat();
     for (path, body, code) in [
+        ("PublishService/Publish", &envelope, Code::InvalidArgument),
         ("PublishService/Publish", &list, Code::InvalidArgument),
         ("QueryService/Query", &list, Code::InvalidArgument),
         ("QueryService/QueryNewest", &list, Code::InvalidArgument),

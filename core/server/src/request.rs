@@ -44,19 +44,21 @@ impl<M: Message + Default> Encoded<M> {
         count(&self.bytes, path)
     }
 
-    /// Each occurrence of the embedded message `field`, decoded when it is asked for.
-    pub(crate) fn items<I: Message + Default>(
+    /// Bytes of the message on the wire.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Each occurrence of the embedded message `field`. They share the bytes of this one.
+    pub(crate) fn items<I>(
         &self,
         field: u32,
-    ) -> impl Iterator<Item = Result<I, Undecodable>> {
+    ) -> impl Iterator<Item = Result<Encoded<I>, Undecodable>> {
         let occurrences = Occurrences {
             rest: &self.bytes,
             field,
         };
-        occurrences.map(|item| {
-            // Shares the request's bytes.
-            I::decode(self.bytes.slice_ref(item?)).map_err(|_| Undecodable)
-        })
+        occurrences.map(|item| Ok(self.bytes.slice_ref(item?).into()))
     }
 }
 
@@ -183,7 +185,8 @@ mod tests {
 
     fn outcomes(bytes: Vec<u8>) -> Vec<Result<ClientEnvelope, Undecodable>> {
         PublishRequest::from(Bytes::from(bytes))
-            .items(ENVELOPES)
+            .items::<ClientEnvelope>(ENVELOPES)
+            .map(|item| item.and_then(Encoded::decode))
             .collect()
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn store(error: &StoreError) -> Status {
     }
 }
 
-/// A request that is no encoded message: what the library says of one.
+/// A request that is no encoded message, with the code that the library gives one.
 pub(crate) fn undecodable(error: Undecodable) -> Status {
     Status::internal(error.to_string())
 }

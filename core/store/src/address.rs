@@ -30,8 +30,11 @@ const PARAMETERS: [&str; 18] = [
 
 /// Whether `address` is one that the driver understands to its last parameter. Connects to nothing.
 pub fn is_usable_address(address: &str) -> bool {
-    Url::parse(address).is_ok_and(|url| url.query_pairs().all(|(name, _)| is_known(&name)))
-        && PgConnectOptions::from_str(address).is_ok()
+    Url::parse(address).is_ok_and(|url| {
+        url.fragment().is_none()
+            && !url.path().contains('@')
+            && url.query_pairs().all(|(name, _)| is_known(&name))
+    }) && PgConnectOptions::from_str(address).is_ok()
 }
 
 fn is_known(parameter: &str) -> bool {
@@ -55,6 +58,8 @@ mod tests {
         for refused in [
             "postgres://h/d?pasword=p",
             "postgres://u:12?sEcReT@h/d",
+            "postgres://u:12#sEcReT@h/d",
+            "postgres://u:12/sEcReT@h/d",
             "postgres://h/d?application_name=a&pw=b",
             "postgres://h/d?sslmode=no-such-mode",
             "postgres://h/d?port=no-number",

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use sqlx::PgConnection;
 use tokio::time::Instant;
 use xmtp_protocol::SequenceId;
 
+use crate::pool::{Lease, answered};
 use crate::publish::GlobalLock;
 use crate::record::sequence_id;
 use crate::{ErrorKind, Primary, StoreError};
@@ -70,7 +70,7 @@ impl Primary {
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
         );
-        if let Err(error) = lease.begin(begin).await.map_err(StoreError::from) {
+        if let Err(error) = lease.begin(begin).await {
             if error.kind() == ErrorKind::LockTimeout {
                 // An ordinary outcome: keep the connection.
                 lease.rollback().await?;
@@ -84,8 +84,9 @@ impl Primary {
 }
 
 /// Moves the boundary up to the sequence, in a statement begun after the barrier was granted.
-async fn close(connection: &mut PgConnection) -> Result<SequenceId, StoreError> {
-    let row = sqlx::query!(
+async fn close(lease: &mut Lease) -> Result<SequenceId, StoreError> {
+    let statement_timeout = lease.statement_timeout;
+    let read = sqlx::query!(
         r#"UPDATE allocation_boundary
            SET closed_sequence_id = greatest(
                closed_sequence_id,
@@ -95,8 +96,8 @@ async fn close(connection: &mut PgConnection) -> Result<SequenceId, StoreError> 
                      (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM envelope_sequence)
                      AS "allocated!""#
     )
-    .fetch_one(connection)
-    .await?;
+    .fetch_one(&mut **lease);
+    let row = answered(statement_timeout, read).await?;
     // API-291: the boundary never goes back, so a sequence behind it has been rewound (S38).
     if row.allocated < row.closed_sequence_id {
         return Err(StoreError::invariant(

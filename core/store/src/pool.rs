@@ -16,8 +16,8 @@ use crate::StoreError;
 /// steady use a round trip each time would be too dear: its death shows in its next statement.
 const RESTED: Duration = Duration::from_secs(1);
 
-/// Age at which a connection is replaced, so that its server process gives back what it has cached and
-/// a moved database is found again.
+/// Age at which a connection is replaced when it is next asked for, so that a server process in use gives
+/// back what it has cached and a moved database is found again.
 const MAX_AGE: Duration = Duration::from_mins(30);
 
 /// What the network may add to a statement's own bound.
@@ -111,7 +111,10 @@ impl managed::Manager for Manager {
             return Err(managed::RecycleError::message("old"));
         }
         if metrics.last_used() > RESTED {
-            connection.ping().await?;
+            // Another one is taken in time where this one's network has forgotten it.
+            timeout(NETWORK_MARGIN, connection.ping())
+                .await
+                .map_err(|_| managed::RecycleError::message("silent"))??;
         }
         Ok(())
     }
@@ -144,26 +147,30 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Begins a transaction with `sql`, which starts with `BEGIN` and holds nothing of a caller's.
-    pub(crate) async fn begin(&mut self, sql: String) -> Result<(), sqlx::Error> {
+    pub(crate) async fn begin(&mut self, sql: String) -> Result<(), StoreError> {
         self.in_transaction = true;
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(&mut **self)
-            .await?;
+        let statement_timeout = self.statement_timeout;
+        answered(
+            statement_timeout,
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **self),
+        )
+        .await?;
         Ok(())
     }
 
     /// Commits, and gives the connection back.
-    pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn commit(self) -> Result<(), StoreError> {
         self.end("COMMIT").await
     }
 
     /// Rolls back, and gives the connection back.
-    pub(crate) async fn rollback(self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn rollback(self) -> Result<(), StoreError> {
         self.end("ROLLBACK").await
     }
 
-    async fn end(mut self, sql: &'static str) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(sql).execute(&mut *self).await?;
+    async fn end(mut self, sql: &'static str) -> Result<(), StoreError> {
+        let statement_timeout = self.statement_timeout;
+        answered(statement_timeout, sqlx::raw_sql(sql).execute(&mut *self)).await?;
         self.in_transaction = false;
         self.release();
         Ok(())

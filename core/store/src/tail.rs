@@ -54,7 +54,9 @@ impl Reads {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn tail(&self) -> Result<Tail, StoreError> {
-        let connection = PgConnection::connect_with(&self.settings.tail_options()?).await?;
+        let options = self.settings.tail_options()?;
+        let connecting = PgConnection::connect_with(&options);
+        let connection = answered(self.settings.statement_timeout, connecting).await?;
         Ok(Tail {
             connection,
             statement_timeout: self.settings.statement_timeout,

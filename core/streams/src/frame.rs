@@ -13,8 +13,6 @@ pub enum ClientFrame {
     Ping(u64),
     /// Answer to a probe of the server.
     Pong(u64),
-    /// An update with more adds or removes than are allowed, which was therefore not decoded.
-    OversizedUpdate,
     /// None of the kinds is set.
     Unset,
 }
@@ -30,6 +28,19 @@ pub struct Update {
     pub removes: Vec<Option<Bytes>>,
     /// Length of the frame, bytes.
     pub encoded_len: usize,
+}
+
+impl Update {
+    /// Stands for an update with more adds or removes than are allowed, which was therefore not decoded. It is
+    /// refused in its turn, as every update whose id is 0.
+    pub const fn oversized(encoded_len: usize) -> Self {
+        Self {
+            id: 0,
+            adds: Vec::new(),
+            removes: Vec::new(),
+            encoded_len,
+        }
+    }
 }
 
 impl std::fmt::Debug for Update {

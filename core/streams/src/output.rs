@@ -14,6 +14,9 @@ use crate::frame::{Frame, row_len};
 use crate::settings::{OUTPUT_BYTES, OUTPUT_FRAMES};
 use crate::{End, metrics};
 
+/// Most bytes of an answer that outlives its stream's mistake: all but the `Applied` of hundreds of topics.
+const SMALL_FRAME_BYTES: usize = 16 * 1024;
+
 /// What did not fit. The queue is unchanged.
 #[derive(Debug)]
 pub(crate) struct Full;
@@ -166,8 +169,9 @@ impl State {
         }
     }
 
-    fn retain(&mut self, keep: impl Fn(&Frame) -> bool) {
-        self.frames.retain(|queued| keep(&queued.frame));
+    fn retain(&mut self, keep: impl Fn(&Queued) -> bool) {
+        self.frames
+            .retain(|queued| keep(queued) && !matches!(queued.frame, Frame::Messages(_)));
         self.bytes = self.frames.iter().map(|queued| queued.bytes).sum();
     }
 
@@ -176,8 +180,8 @@ impl State {
             self.end = Some(end);
             match end {
                 End::Client => {}
-                // Nobody watches any more whether the peer reads: what stays is small.
-                _ if end.is_mistake() => self.retain(|frame| !matches!(frame, Frame::Messages(_))),
+                // Nobody watches any more whether the peer reads: what stays has to be small.
+                _ if end.is_mistake() => self.retain(|queued| queued.bytes <= SMALL_FRAME_BYTES),
                 _ => self.retain(|_| false),
             }
             self.wake();

@@ -20,6 +20,11 @@ pub(super) const ENVELOPES: u32 = 1;
 /// Bytes of that field's key.
 const ENVELOPES_KEY_LEN: usize = 1;
 
+/// Numbers of the fields `ClientEnvelope.identity_update` and, in it, `actions`: the one list of an envelope.
+const ACTIONS: [u32; 2] = [4, 1];
+/// Least bytes of an action in canonical form: its key and its length.
+const ACTION_LEN: usize = 2;
+
 /// The inputs of a request.
 pub(super) struct Batch {
     /// Distinct envelopes, in the order of their first appearance.
@@ -96,6 +101,14 @@ impl Batch {
             // A request can hold millions, and this thread has other requests to serve.
             consume_budget().await;
             let envelope = envelope?;
+            // An empty action takes hundreds of bytes once it is decoded.
+            let actions_len = ACTION_LEN * envelope.count(&ACTIONS)?;
+            if actions_len > limits.max_envelope_bytes {
+                encoded_len += actions_len;
+                batch.refuse(index, Refusal::EnvelopeTooLarge);
+                continue;
+            }
+            let envelope = envelope.decode()?;
             let length = canonical_len(&envelope);
             // Encoding again can make a request longer than it was on the wire.
             encoded_len += ENVELOPES_KEY_LEN + length_delimiter_len(length) + length;

@@ -1,4 +1,4 @@
-//! `Publish`, from a decoded request to stored metadata (spec 002 section 4; contract of the API,
+//! `Publish`, from a request to stored metadata (spec 002 section 4; contract of the API,
 //! section 5.1).
 
 mod batch;

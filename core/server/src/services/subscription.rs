@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 
 use futures::{Stream, StreamExt};
-use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 use xmtp_protocol::proto::xmtp::backend::v1::{
     CatchupTarget, Ping, Pong, Topic as WireTopic, TopicQuery, subscribe_request,
@@ -112,10 +111,11 @@ fn client_frame(frame: SubscribeRequest, limits: &Limits) -> Result<ClientFrame,
     if frame.count(&[UPDATE, ADDS]).map_err(undecodable)? > limits.max_update_adds
         || frame.count(&[UPDATE, REMOVES]).map_err(undecodable)? > limits.max_update_removes
     {
-        return Ok(ClientFrame::OversizedUpdate);
+        return Ok(ClientFrame::Update(Update::oversized(frame.len())));
     }
+    // Decoded topics share the bytes of the frame, unknown fields and all.
+    let wire_len = frame.len();
     let request = frame.decode().map_err(undecodable)?;
-    let encoded_len = request.encoded_len();
     Ok(match request.request {
         None => ClientFrame::Unset,
         Some(subscribe_request::Request::Ping(ping)) => ClientFrame::Ping(ping.nonce),
@@ -128,7 +128,7 @@ fn client_frame(frame: SubscribeRequest, limits: &Limits) -> Result<ClientFrame,
                 .into_iter()
                 .map(|topic| Some(topic.topic))
                 .collect(),
-            encoded_len,
+            encoded_len: wire_len,
         }),
     })
 }

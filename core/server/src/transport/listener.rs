@@ -3,7 +3,7 @@
 //! The library's own server is not used: it answers `grpc-timeout` outside every layer of ours, leaves
 //! `TCP_NODELAY` off on listeners that it is given, and cannot end connections at a deadline.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -71,9 +71,18 @@ impl Listener {
         while let Some(accepted) = stop.run_until_cancelled(self.socket.accept()).await {
             match accepted {
                 Ok((stream, _)) => self.connect(stream, &builder, &stack),
+                // The fault of one connection, which is gone.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::ConnectionAborted
+                            | ErrorKind::ConnectionReset
+                            | ErrorKind::ConnectionRefused
+                    ) => {}
                 Err(error) => {
                     tracing::warn!(%error, "connection cannot be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    let pause = tokio::time::sleep(ACCEPT_PAUSE);
+                    stop.run_until_cancelled(pause).await;
                 }
             }
         }

@@ -99,15 +99,6 @@ struct Control {
     inbound: Inbound,
 }
 
-impl Control {
-    fn take_update_token(&self) -> Result<(), End> {
-        self.updates.check().map_err(|_| {
-            metrics::update(UpdateOutcome::RateLimited);
-            End::RateLimited("update rate exceeded")
-        })
-    }
-}
-
 /// What the owner waits for.
 enum Event {
     Live(Vec<LiveRow>),
@@ -300,13 +291,11 @@ impl Session {
                 }
                 Ok(())
             }
-            ClientFrame::OversizedUpdate => {
-                control.take_update_token()?;
-                metrics::update(UpdateOutcome::Invalid);
-                Err(End::UPDATE_REFUSED)
-            }
             ClientFrame::Update(update) => {
-                control.take_update_token()?;
+                if control.updates.check().is_err() {
+                    metrics::update(UpdateOutcome::RateLimited);
+                    return Err(End::RateLimited("update rate exceeded"));
+                }
                 control.line_bytes += update.encoded_len;
                 control.line.push_back(update);
                 self.next_update(control)?;
