@@ -1,7 +1,5 @@
 //! The association log: folding what is stored, admitting what is new.
 
-use std::{future::poll_fn, task::Poll};
-
 use super::{
     chain::{ChainVerifier, ContractSignature, check_blocks, check_verdicts},
     error::IdentityError,
@@ -51,7 +49,7 @@ pub async fn admit(
     chain: &dyn ChainVerifier,
 ) -> Result<Admission, IdentityError> {
     let mut new = Vec::new();
-    let update = Update::read(update)?.verify(&mut new)?;
+    let update = Update::read(update)?.verify(&mut new).await?;
     let mut contract = Vec::new();
     let stored = verify_all(history, &mut contract).await?;
     check_blocks(chain, &new).await?;
@@ -68,8 +66,7 @@ async fn verify_all(
 ) -> Result<Vec<Update<Verified>>, IdentityError> {
     let mut verified = Vec::with_capacity(updates.len());
     for update in updates {
-        verified.push(Update::read(update)?.verify(contract)?);
-        give_way().await;
+        verified.push(Update::read(update)?.verify(contract).await?);
     }
     Ok(verified)
 }
@@ -83,19 +80,4 @@ fn fold_verified(
         state = Some(AssociationState::fold(state, update)?);
     }
     Ok(state)
-}
-
-/// Lets other tasks of the thread run: a full log takes tens of milliseconds, an update of it a fraction
-/// of one.
-async fn give_way() {
-    let mut has_waited = false;
-    poll_fn(|context| {
-        if has_waited {
-            return Poll::Ready(());
-        }
-        has_waited = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -1,5 +1,7 @@
 //! Identity updates with everything in them read, before anything is verified.
 
+use std::{future::poll_fn, task::Poll};
+
 use super::{
     chain::ContractSignature,
     error::{AssociationError, IdentityError, SignatureError},
@@ -143,22 +145,37 @@ impl Update<Signature> {
     /// # Errors
     ///
     /// A signature that does not verify.
-    pub(super) fn verify(
+    pub(super) async fn verify(
         self,
         contract: &mut Vec<ContractSignature>,
     ) -> Result<Update<Verified>, IdentityError> {
         let text = SignedText::new(self.text());
-        let actions = self
-            .actions
-            .into_iter()
-            .map(|action| action.try_map(|signature| signature.verify(&text, contract)))
-            .collect::<Result<_, _>>()?;
+        let mut actions = Vec::with_capacity(self.actions.len());
+        for action in self.actions {
+            actions.push(action.try_map(|signature| signature.verify(&text, contract))?);
+            give_way().await;
+        }
         Ok(Update {
             inbox_id: self.inbox_id,
             client_timestamp_ns: self.client_timestamp_ns,
             actions,
         })
     }
+}
+
+/// Lets other tasks of the thread run: an action takes a fraction of a millisecond, a full log or a long
+/// update many of them.
+async fn give_way() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if has_waited {
+            return Poll::Ready(());
+        }
+        has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl<S> Update<S> {
