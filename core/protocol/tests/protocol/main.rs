@@ -3,6 +3,7 @@
 mod canonical;
 #[cfg(feature = "client")]
 mod clients;
+mod corpus;
 mod cursors;
 mod data;
 mod delivery;
