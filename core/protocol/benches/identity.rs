@@ -35,12 +35,12 @@ const MOST_RATIO: f64 = 1.3;
 fn main() -> ExitCode {
     let wallet = |name: usize| Box::new(Wallet::new(&name.to_string())) as Box<dyn Signer>;
     let installation = |name: usize| Box::new(Installation::new(&name.to_string())) as _;
-    let passkey = |name: usize| Box::new(Passkey::new(&name.to_string())) as _;
+    let passkey = |name: usize| Box::new(Passkey::new(&name.to_string())) as Box<dyn Signer>;
     println!("{ENTRIES} stored updates and one more, medians of {ROUNDS} rounds, per signature:");
     let ratios = [
-        measure("wallets", wallet(ENTRIES), &wallet),
-        measure("installations", wallet(ENTRIES), &installation),
-        measure("passkeys", passkey(ENTRIES), &passkey),
+        measure("wallets", &*wallet(ENTRIES), &wallet),
+        measure("installations", &*wallet(ENTRIES), &installation),
+        measure("passkeys", &*passkey(ENTRIES), &passkey),
     ];
     if ratios.iter().all(|ratio| *ratio <= MOST_RATIO) {
         ExitCode::SUCCESS
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
 }
 
 /// Measures the log of an inbox whose owner adds one member in each update.
-fn measure(name: &str, owner: Box<dyn Signer>, member: &dyn Fn(usize) -> Box<dyn Signer>) -> f64 {
-    let updates = log(&*owner, member);
+fn measure(name: &str, owner: &dyn Signer, member: &dyn Fn(usize) -> Box<dyn Signer>) -> f64 {
+    let updates = log(owner, member);
     let (update, stored) = updates.split_last().expect("the log is not empty");
     let history: Vec<Bytes> = stored
         .iter()
@@ -73,7 +73,7 @@ fn measure(name: &str, owner: Box<dyn Signer>, member: &dyn Fn(usize) -> Box<dyn
             prepared
                 .iter()
                 .all(|signature| black_box(signature.verify()))
-        )
+        );
     };
     let (ours, theirs) = alternate(judge, verify);
     let signatures = u32::try_from(prepared.len()).expect("a log has few signatures");
@@ -108,7 +108,8 @@ fn alternate(ours: impl Fn(), theirs: impl Fn()) -> (Duration, Duration) {
         side();
         start.elapsed()
     };
-    (ours(), theirs());
+    ours();
+    theirs();
     let rounds: Vec<_> = (0..ROUNDS).map(|_| (time(&ours), time(&theirs))).collect();
     let (mut ours, mut theirs): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
     ours.sort_unstable();
@@ -123,7 +124,7 @@ fn micros(duration: Duration) -> f64 {
 /// A signature with all that its library wants of it.
 enum Prepared {
     Wallet([u8; 32], K256Signature, RecoveryId),
-    Installation(Sha512, Ed25519Key, Ed25519Signature),
+    Installation(Box<(Sha512, Ed25519Key, Ed25519Signature)>),
     Passkey([u8; 32], P256Key, P256Signature),
 }
 
@@ -157,11 +158,11 @@ impl Prepared {
             }
             SignatureKind::InstallationKey(installation) => {
                 let key = installation.public_key[..].try_into().expect("a key");
-                Self::Installation(
+                Self::Installation(Box::new((
                     Sha512::new_with_prefix(text),
                     Ed25519Key::from_bytes(key).expect("a point"),
                     Ed25519Signature::from_slice(&installation.bytes).expect("a signature"),
-                )
+                )))
             }
             SignatureKind::Passkey(passkey) => {
                 let hash = Sha256::new()
@@ -182,9 +183,11 @@ impl Prepared {
             Self::Wallet(hash, signature, recovery) => {
                 K256Key::recover_from_prehash(hash, signature, *recovery).is_ok()
             }
-            Self::Installation(prehash, key, signature) => key
-                .verify_prehashed(prehash.clone(), Some(Installation::CONTEXT), signature)
-                .is_ok(),
+            Self::Installation(prepared) => {
+                let (prehash, key, signature) = &**prepared;
+                key.verify_prehashed(prehash.clone(), Some(Installation::CONTEXT), signature)
+                    .is_ok()
+            }
             Self::Passkey(hash, key, signature) => key.verify_prehash(hash, signature).is_ok(),
         }
     }
