@@ -160,10 +160,13 @@ fn join_007_both_signatures_verify_under_the_signature_key() {
 
 #[test]
 fn join_007_a_key_of_small_order_signs_nothing() {
-    // The identity: with it, and all else zero, the plain check passes whatever is signed.
-    let mut identity = vec![0; 32];
-    identity[0] = 1;
-    let verdict = verdict(|package| package.signature_key = identity);
+    // The neutral element as key and as R, and zero as S: without the strict form this is a signature of
+    // whatever it stands beside.
+    let neutral = [&[1][..], &[0; 31]].concat();
+    let verdict = verdict(|package| {
+        package.signature_key = neutral.clone();
+        package.signature = Some([&neutral[..], &[0; 32]].concat());
+    });
     assert_eq!(verdict, Err(KeyPackageError::LeafNodeSignature));
 }
 

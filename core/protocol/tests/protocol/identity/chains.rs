@@ -373,6 +373,37 @@ fn ident_046_the_chain_of_the_role_does_not_follow_a_later_membership() {
 }
 
 #[test]
+fn ident_046_a_recovery_identifier_signs_on_the_chain_of_its_membership_as_well() {
+    let chain = StubChain::new([1]);
+    let (owner, key) = (Wallet::new("owner"), Wallet::new("key"));
+    let contract = ContractWallet {
+        address: key.address(),
+        ..ContractWallet::new(1, 0)
+    };
+    // The role was given with no chain on record, the membership with one.
+    let history = [
+        created(&owner),
+        update_of(&owner)
+            .change_recovery(&owner, &key.identifier())
+            .sign(),
+        update_of(&owner).at(2).add(&owner, &contract).sign(),
+    ];
+    let revoke = update_of(&owner)
+        .at(3)
+        .revoke(&key, &owner.identifier())
+        .sign();
+    assert_eq!(
+        refused(&chain, &history[..2], &revoke),
+        None,
+        "before it is a member"
+    );
+    assert_eq!(
+        refused(&chain, &history, &revoke),
+        Some(AssociationError::ChainMismatch.into())
+    );
+}
+
+#[test]
 fn ident_050_the_replay_key_of_a_contract_wallet_is_its_signature() {
     let chain = StubChain::new([1]);
     let wallet = wallet_at(1);
