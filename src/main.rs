@@ -7,6 +7,12 @@ mod subsystems;
 
 use std::process::ExitCode;
 
+use tikv_jemallocator::Jemalloc;
+
+/// Gives back to the system, within seconds, what thousands of closed streams have left. Others keep it.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
+
 fn main() -> ExitCode {
     cli::run()
 }

@@ -1,11 +1,14 @@
 //! Generates the server side of core's gRPC services from `proto/`.
 //!
-//! Messages are those of `xmtp-protocol`, except the responses that carry stored envelopes: those are
-//! written out in `src/wire.rs`, with the envelope as the bytes that are stored.
+//! Messages are those of `xmtp-protocol`, with two exceptions. Responses that carry stored envelopes are
+//! written out in `src/wire.rs`, with the envelope as the bytes that are stored. Requests that hold lists
+//! stay encoded until their service has looked at them: `src/request.rs`.
 
 use std::env;
 use std::io::{Error, Result};
 use std::path::Path;
+
+use prost_build::{Service, ServiceGenerator};
 
 /// Services that core serves; the others belong to subsystems.
 const SERVICES: [&str; 5] = [
@@ -24,6 +27,9 @@ const STORED: [&str; 4] = [
     "SubscribeStaticResponse",
 ];
 
+/// Services whose requests hold lists.
+const ENCODED: [&str; 3] = ["PublishService", "QueryService", "SubscriptionService"];
+
 fn main() -> Result<()> {
     // Asked for when it runs: a checkout that shares the target folder may have compiled this program.
     let folder = env::var("CARGO_MANIFEST_DIR").map_err(Error::other)?;
@@ -38,12 +44,9 @@ fn main() -> Result<()> {
         file.service
             .retain(|service| SERVICES.contains(&service.name()));
     }
-    let services = tonic_prost_build::configure()
-        .build_client(false)
-        .build_transport(false);
     let mut config = prost_build::Config::new();
     config
-        .service_generator(services.service_generator())
+        .service_generator(Box::new(Services::new()))
         .extern_path(".xmtp", "::xmtp_protocol::proto::xmtp")
         .extern_path(".grpc", "::xmtp_protocol::proto::grpc")
         .include_file("services.rs");
@@ -53,5 +56,51 @@ fn main() -> Result<()> {
             format!("crate::wire::{response}"),
         );
     }
+    for file in &descriptors.file {
+        for service in &file.service {
+            if ENCODED.contains(&service.name()) {
+                for method in &service.method {
+                    let request = method.input_type();
+                    let name = request.rsplit('.').next().unwrap_or_default();
+                    config.extern_path(request, format!("crate::request::{name}"));
+                }
+            }
+        }
+    }
     config.compile_fds(descriptors)
+}
+
+/// Generates each service with the codec of its requests.
+struct Services {
+    decoded: Box<dyn ServiceGenerator>,
+    encoded: Box<dyn ServiceGenerator>,
+}
+
+impl Services {
+    fn new() -> Self {
+        let services = || {
+            tonic_prost_build::configure()
+                .build_client(false)
+                .build_transport(false)
+        };
+        Self {
+            decoded: services().service_generator(),
+            encoded: services()
+                .codec_path("crate::request::EncodedCodec")
+                .service_generator(),
+        }
+    }
+}
+
+impl ServiceGenerator for Services {
+    fn generate(&mut self, service: Service, out: &mut String) {
+        let generator = if ENCODED.contains(&service.proto_name.as_str()) {
+            &mut self.encoded
+        } else {
+            &mut self.decoded
+        };
+        // Each writes what it was given, and nothing in `finalize` that the other does not.
+        generator.generate(service, out);
+        generator.finalize(out);
+    }
 }

@@ -4,8 +4,7 @@ use std::fmt;
 use std::io;
 
 use tonic::{Code, Status};
-
-use super::recording::LineFault;
+use xmtp_protocol::TopicError;
 
 /// A part of the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +70,23 @@ pub(crate) enum DemoError {
     Order { step: Step },
     #[error("line {line} of the recording: {fault}")]
     Envelope { line: usize, fault: Fault },
+}
+
+/// What is wrong with a line of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LineFault {
+    #[error("no JSON object with topic, hash, is_commit_or_proposal and envelope")]
+    Json,
+    #[error("topic, hash or envelope is not hex")]
+    Hex,
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    #[error("hash has not 32 bytes")]
+    Hash,
+    #[error("envelope does not decode")]
+    Envelope,
+    #[error("the envelope is in a line before")]
+    Repeated,
 }
 
 /// What is wrong with one envelope.

@@ -7,9 +7,9 @@ use hex::FromHex;
 use prost::Message;
 use serde::Deserialize;
 use xmtp_protocol::proto::xmtp::backend::v1::{ClientEnvelope, EnvelopeMeta, ServerEnvelope};
-use xmtp_protocol::{MessageHash, Topic, TopicError};
+use xmtp_protocol::{MessageHash, Topic};
 
-use super::error::{DemoError, Fault, Step};
+use super::error::{DemoError, Fault, LineFault, Step};
 use super::{Key, key};
 
 /// Distinct envelopes, and what a server has to say of them.
@@ -35,23 +35,6 @@ struct Line {
     hash: String,
     is_commit_or_proposal: bool,
     envelope: String,
-}
-
-/// What is wrong with a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LineFault {
-    #[error("no JSON object with topic, hash, is_commit_or_proposal and envelope")]
-    Json,
-    #[error("topic, hash or envelope is not hex")]
-    Hex,
-    #[error(transparent)]
-    Topic(#[from] TopicError),
-    #[error("hash has not 32 bytes")]
-    Hash,
-    #[error("envelope does not decode")]
-    Envelope,
-    #[error("the envelope is in a line before")]
-    Repeated,
 }
 
 impl FromStr for Recording {
@@ -145,6 +128,8 @@ impl Recorded {
 
 #[cfg(test)]
 mod tests {
+    use xmtp_protocol::TopicError;
+
     use super::*;
 
     fn fault_of(text: &str) -> (usize, LineFault) {

@@ -10,10 +10,9 @@ use xmtp_protocol::proto::xmtp::mls::message_contents::metadata_policy::{
 use xmtp_protocol::proto::xmtp::mls::message_contents::{
     ComponentPermissions, ComponentType, MetadataPolicy,
 };
-use xmtp_server::StartError;
 use xmtp_test_support::TestDatabase;
 
-use crate::harness::{Backend, configured};
+use crate::harness::{Backend, configure};
 use crate::raw::{self, frame};
 
 const PATH: &str = "/xmtp.backend.v1.ConfigurationService/GetConfiguration";
@@ -156,11 +155,11 @@ fn catalogue(entries: u32) -> String {
 #[tokio::test]
 async fn conf_009_an_answer_above_64_kib_keeps_the_server_from_starting() {
     let database = TestDatabase::create().await;
-    let server = configured(&database, &catalogue(600));
-    assert!(matches!(
-        server.start().await,
-        Err(StartError::Published(_))
-    ));
+    let errors = configure(&database, &catalogue(600))
+        .err()
+        .expect("refused");
+    let keys: Vec<&str> = errors.iter().map(|error| error.key.as_str()).collect();
+    assert_eq!(keys, ["application_components"]);
 
     // What fits is served, and `max_response_bytes` does not bound it.
     let small = "limits.max_envelope_bytes = 1\nlimits.max_response_bytes = 1000\n";

@@ -17,7 +17,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, Cursor, EnvelopeMeta, PublishError, PublishRequest, QueryRequest,
     ServerEnvelope, Topic as WireTopic, TopicQuery,
 };
-use xmtp_server::config::{Build, Document};
+use xmtp_server::config::{Build, ConfigErrors, Document};
 use xmtp_server::{RunningServer, Server};
 use xmtp_test_support::{PATIENCE, TestDatabase};
 
@@ -169,6 +169,11 @@ async fn serve(database: &TestDatabase, settings: &str) -> RunningServer {
 
 /// A server that has not started yet.
 pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
+    configure(database, settings).expect("the document is valid")
+}
+
+/// A server, unless its configuration is refused.
+pub(crate) fn configure(database: &TestDatabase, settings: &str) -> Result<Server, ConfigErrors> {
     let mut keys: BTreeMap<&str, String> = BTreeMap::from([
         ("server.identifier", "\"org.example.test\"".to_owned()),
         ("server.listen", "\"127.0.0.1:0\"".to_owned()),
@@ -186,16 +191,23 @@ pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
         .collect();
     let document = Document::parse(&lines.join("\n"), Build::default(), |_| None)
         .expect("the document parses");
-    Server::configure(document, &mut []).expect("the document is valid")
+    Server::configure(document, &mut [])
 }
 
 /// Connects to a server.
 pub(crate) async fn connect(address: SocketAddr) -> Channel {
+    try_connect(address)
+        .await
+        .expect("the server accepts connections")
+}
+
+/// Connects to a server that may be gone.
+pub(crate) async fn try_connect(address: SocketAddr) -> Result<Channel, Status> {
     Channel::from_shared(format!("http://{address}"))
         .expect("an address is a URI")
         .connect()
         .await
-        .expect("the server accepts connections")
+        .map_err(|error| Status::unavailable(error.to_string()))
 }
 
 /// What the server says, if it says it in time.

@@ -6,6 +6,11 @@ mod crash;
 mod drain;
 mod harness;
 mod health;
+mod http2;
+mod judge;
+mod leaks;
+#[cfg(target_os = "linux")]
+mod memory;
 mod newest;
 mod process;
 mod publish;

@@ -117,9 +117,12 @@ impl Process {
         read(self.log.path())
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("the program runs")
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.child.id().expect("the program runs");
-        let pid = Pid::from_raw(pid.try_into().expect("a process id"));
+        let pid = Pid::from_raw(self.pid().try_into().expect("a process id"));
         kill(pid, signal).expect("the program takes signals");
     }
 

@@ -18,10 +18,8 @@ impl Stranger {
     /// Keeps every publish to `topic` waiting.
     pub(crate) async fn on_topic(database: &TestDatabase, topic: &Topic) -> Self {
         let mut stranger = Self::begin(database).await;
-        let digest = Sha256::digest(topic.as_bytes());
-        let key = i64::from_be_bytes(digest[..8].try_into().expect("eight bytes"));
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(key)
+            .bind(topic_key(topic))
             .execute(&mut stranger.0)
             .await
             .expect("locked");
@@ -56,6 +54,12 @@ impl Stranger {
     pub(crate) async fn commit(mut self) {
         self.0.execute("COMMIT").await.expect("committed");
     }
+}
+
+/// The key of the lock that every publish to a topic holds (ARC-031).
+pub(crate) fn topic_key(topic: &Topic) -> i64 {
+    let digest = Sha256::digest(topic.as_bytes());
+    i64::from_be_bytes(digest[..8].try_into().expect("eight bytes"))
 }
 
 /// Stores any bytes on a topic. Answers their sequence id.

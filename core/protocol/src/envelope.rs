@@ -9,7 +9,10 @@ use thiserror::Error;
 
 use crate::{
     Topic, TopicError,
-    payload::{commit_log_entry, group_message, identity_update, key_package, welcome},
+    payload::{
+        commit_log_entry, group_message, identity_update,
+        identity_update::contract_wallet_signatures, key_package, welcome,
+    },
     proto::xmtp::{
         backend::v1::{self as wire, ClientEnvelope, client_envelope::Payload},
         identity::associations::IdentityUpdate,
@@ -118,12 +121,13 @@ pub enum Content {
     GroupMessage,
     /// Nothing is validated beyond parsing.
     Welcome,
-    /// The update has to apply to the history of its inbox.
+    /// The update has to apply to the history of its inbox. Decoded it can take a hundred times its encoded
+    /// length, so it is not kept: [`ParsedEnvelope::identity_update`].
     IdentityUpdate {
-        /// The update as decoded.
-        update: IdentityUpdate,
         /// The inbox id, hex decoded.
         inbox_id: [u8; 32],
+        /// Contract-wallet signatures (ERC-6492) in every slot of every action.
+        contract_wallet_signatures: usize,
     },
     /// The package has to be signed, current, and so on.
     KeyPackage {
@@ -168,7 +172,10 @@ impl ParsedEnvelope {
                 Ok(Self::unpushed(
                     topic,
                     canonical,
-                    Content::IdentityUpdate { update, inbox_id },
+                    Content::IdentityUpdate {
+                        inbox_id,
+                        contract_wallet_signatures: contract_wallet_signatures(&update),
+                    },
                 ))
             }
             Payload::KeyPackage(key_package) => {
@@ -184,6 +191,14 @@ impl ParsedEnvelope {
                 let topic = commit_log_entry::parse(&entry)?;
                 Ok(Self::unpushed(topic, canonical, Content::CommitLogEntry))
             }
+        }
+    }
+
+    /// The identity update that the envelope holds, decoded again.
+    pub fn identity_update(&self) -> Option<IdentityUpdate> {
+        match ClientEnvelope::decode(self.payload.clone()).ok()?.payload? {
+            Payload::IdentityUpdate(update) => Some(update),
+            _ => None,
         }
     }
 

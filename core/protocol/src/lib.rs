@@ -54,6 +54,5 @@ pub use cursor::{SequenceId, SequenceIdError};
 pub use delivery::{MAX_DELIVERY_OVERHEAD_BYTES, StoredEnvelope, encode_server_envelope};
 pub use envelope::{Content, MessageHash, ParseError, ParsedEnvelope, canonical_len};
 pub use key_package::{KeyPackageError, check_key_package};
-pub use payload::identity_update::contract_wallet_signatures;
 pub use topic::{Topic, TopicError, TopicKind};
 pub use validator::{IdentityVerdict, NetworkValidator, ValidationError, Validator};

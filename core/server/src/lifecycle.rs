@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use xmtp_protocol::NetworkValidator;
+use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
 use xmtp_streams::Streams;
 
 use crate::config::{Config, ConfigErrors, Document, checks};
 use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
-use crate::published::{ConfigurationTooLarge, published};
+use crate::published::published;
 use crate::services::configuration::ConfigurationEndpoint;
 use crate::services::health::{HealthEndpoint, Serving};
 use crate::services::publish::PublishEndpoint;
@@ -70,14 +71,13 @@ pub enum StartError {
     /// A setting does not fit the database's clock (OPS-020).
     #[error(transparent)]
     Check(#[from] checks::CheckError),
-    /// The public configuration is too large.
-    #[error(transparent)]
-    Published(#[from] ConfigurationTooLarge),
 }
 
 /// A configured server that has not touched anything yet.
 pub struct Server {
     config: Config,
+    /// What clients are told of it.
+    published: Box<GetConfigurationResponse>,
     registrar: Registrar,
     metrics: Option<PrometheusHandle>,
 }
@@ -97,9 +97,13 @@ impl Server {
             errors.keep(subsystem.configure(&mut Configure::new(&mut document, &mut registrar)));
         }
         let config = errors.keep(Config::load(&mut document));
-        match config {
-            Some(config) => errors.or(Self {
+        let published = config
+            .as_ref()
+            .and_then(|config| errors.keep(published(config).map_err(ConfigErrors::from)));
+        match config.zip(published) {
+            Some((config, published)) => errors.or(Self {
                 config,
+                published: Box::new(published),
                 registrar,
                 metrics: None,
             }),
@@ -210,7 +214,16 @@ impl Server {
         .map_err(StartError::Streams)?;
         let serving = Serving::new();
         let end_watches = CancellationToken::new();
-        let routes = routes(config, &primary, reads, &streams, &serving, &end_watches)?;
+        let configuration = ConfigurationEndpoint(self.published.as_ref().clone());
+        let routes = routes(
+            config,
+            configuration,
+            &primary,
+            reads,
+            &streams,
+            &serving,
+            &end_watches,
+        );
 
         let address = config.server.listen.0;
         let key = "server.listen";
@@ -284,7 +297,7 @@ impl RunningServer {
         self.tasks.wait().await;
         // Sessions end by themselves; one that a stuck read holds goes with the process.
         let _ = timeout(STREAM_END_GRACE, self.streams.stopped()).await;
-        let _ = timeout(STREAM_END_GRACE, self.primary.close()).await;
+        self.primary.close();
         stop_database(self.database).await;
         tracing::info!("stopped");
     }
@@ -307,12 +320,13 @@ fn unix_seconds() -> u64 {
 
 fn routes(
     config: &Config,
+    configuration: ConfigurationEndpoint,
     primary: &Primary,
     reads: Reads,
     streams: &Streams,
     serving: &Serving,
     end_watches: &CancellationToken,
-) -> Result<Routes, StartError> {
+) -> Routes {
     let limits = &config.limits;
     let (max_in, max_out) = (
         limits.max_request_bytes.to_usize(),
@@ -320,6 +334,7 @@ fn routes(
     );
     let publisher = Publisher::new(
         primary.clone(),
+        streams.clone(),
         Arc::new(NetworkValidator::new(unix_seconds)),
         publish_limits(config),
         retention(config),
@@ -339,8 +354,6 @@ fn routes(
         services: SERVICES.into(),
         shutdown: end_watches.clone(),
     };
-    // The public configuration has a cap of its own, checked here and not by the transport.
-    let configuration = ConfigurationEndpoint(published(config)?);
     let mut routes = Routes::builder();
     routes
         .add_service(
@@ -358,11 +371,12 @@ fn routes(
                 .max_decoding_message_size(max_in)
                 .max_encoding_message_size(max_out),
         )
+        // The public configuration has a cap of its own, and no other.
         .add_service(
             ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in),
         )
         .add_service(HealthServer::new(health).max_decoding_message_size(max_in));
-    Ok(routes.routes())
+    routes.routes()
 }
 
 fn publish_limits(config: &Config) -> PublishLimits {
@@ -406,6 +420,7 @@ fn stream_settings(config: &Config) -> xmtp_streams::Settings {
     };
     xmtp_streams::Settings {
         poll_interval: streams.poll_interval_ms.milliseconds(),
+        wake_on_commit: streams.wake_on_commit.0,
         max_gap_ranges: streams.max_gap_ranges.to_usize(),
         max_barrier_wait: config.publishing.max_barrier_wait_ms.milliseconds(),
         keepalive_interval_ms: nonzero(streams.keepalive_interval_ms.to_u32()),

@@ -12,23 +12,17 @@ use xmtp_protocol::proto::xmtp::mls::message_contents::{
     ComponentPermissions, ComponentType as WireType, MetadataPolicy,
 };
 
-use crate::config::Config;
 use crate::config::sections::{ApplicationComponent, ComponentType, Policy};
+use crate::config::{Config, ConfigError, Refusal};
 
 /// Most bytes of the encoded answer (CONF-009).
 const MAX_BYTES: usize = 65536;
 
-/// The answer would not fit its cap (CONF-065).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the configuration response takes {0} bytes, more than {MAX_BYTES}: configure fewer or shorter entries"
-)]
-pub struct ConfigurationTooLarge(usize);
-
 /// Builds the answer. Numbers are those that are enforced, none of them zero (CONF-069).
-pub(crate) fn published(
-    config: &Config,
-) -> Result<GetConfigurationResponse, ConfigurationTooLarge> {
+///
+/// # Errors
+/// An answer that would not fit its cap (CONF-065).
+pub(crate) fn published(config: &Config) -> Result<GetConfigurationResponse, ConfigError> {
     let Config {
         server,
         retention,
@@ -87,12 +81,16 @@ pub(crate) fn published(
         attachments: None,
         application_components,
     };
-    let bytes = response.encoded_len();
-    if bytes > MAX_BYTES {
-        Err(ConfigurationTooLarge(bytes))
-    } else {
-        Ok(response)
+    if response.encoded_len() > MAX_BYTES {
+        let reason =
+            "the published configuration exceeds 65536 bytes: configure fewer or shorter entries";
+        return Err(ConfigError {
+            key: "application_components".to_owned(),
+            position: None,
+            refusal: Refusal::Check(reason),
+        });
     }
+    Ok(response)
 }
 
 fn component(component: &ApplicationComponent) -> ApplicationComponentDefinition {

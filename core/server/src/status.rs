@@ -11,6 +11,7 @@ use xmtp_store::{ErrorKind, StoreError};
 use xmtp_streams::End;
 
 use crate::publish::{PublishFailure, Refusal};
+use crate::request::Undecodable;
 
 /// The answer while the server drains (OPS-007).
 pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
@@ -24,17 +25,23 @@ pub(crate) fn store(error: &StoreError) -> Status {
         ErrorKind::Timeout | ErrorKind::LockTimeout => {
             Status::deadline_exceeded("database operation timed out")
         }
-        ErrorKind::Connection | ErrorKind::Other => {
+        ErrorKind::PoolTimeout | ErrorKind::Connection | ErrorKind::Other => {
             Status::unavailable("database operation failed")
         }
         ErrorKind::Invariant => Status::internal("storage invariant failed"),
     }
 }
 
+/// A request that is no encoded message: what the library says of one.
+pub(crate) fn undecodable(error: Undecodable) -> Status {
+    Status::internal(error.to_string())
+}
+
 /// A failed publish. `INVALID_ARGUMENT` carries the one detail that clients act on (API-223).
 pub(crate) fn publish(failure: &PublishFailure) -> Status {
     match failure {
         PublishFailure::Refused { index, refusal } => refused(*index, *refusal),
+        PublishFailure::Undecodable(error) => undecodable(*error),
         PublishFailure::VerifierUnavailable => Status::unavailable(failure.to_string()),
         PublishFailure::HistoryMoved => Status::aborted(failure.to_string()),
         PublishFailure::TimedOut => {

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::PgConnection;
 use tokio::time::Instant;
 use xmtp_protocol::SequenceId;
 
-use crate::connection::Lease;
 use crate::publish::GlobalLock;
 use crate::record::sequence_id;
 use crate::{ErrorKind, Primary, StoreError};
@@ -44,7 +43,13 @@ impl Primary {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.try_advance(slice.min(left).max(SHORTEST_SLICE)).await {
-                Err(error) if error.kind() == ErrorKind::LockTimeout => {
+                // A busy pool is no lost database: the boundary only comes later.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::LockTimeout | ErrorKind::PoolTimeout
+                    ) =>
+                {
                     if Instant::now() + slice >= deadline {
                         return Ok(Advance::LockTimeout);
                     }
@@ -59,31 +64,21 @@ impl Primary {
     }
 
     async fn try_advance(&self, slice: Duration) -> Result<SequenceId, StoreError> {
-        let mut lease = match self.pool.acquire().await {
-            Ok(connection) => Lease::from(connection),
-            // A busy pool is no lost database: the boundary only comes later.
-            Err(sqlx::Error::PoolTimedOut) => return Err(StoreError::lock_timeout()),
-            Err(error) => return Err(error.into()),
-        };
+        let mut lease = self.pool.acquire().await?;
         let (class, id) = GlobalLock::AllocationBarrier.key();
         let slice = slice.as_millis();
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {slice}; SELECT pg_advisory_xact_lock({class}, {id})"
         );
-        let granted = sqlx::raw_sql(AssertSqlSafe(begin))
-            .execute(&mut *lease)
-            .await;
-        if let Err(error) = granted.map_err(StoreError::from) {
+        if let Err(error) = lease.begin(begin).await.map_err(StoreError::from) {
             if error.kind() == ErrorKind::LockTimeout {
                 // An ordinary outcome: keep the connection.
-                sqlx::raw_sql("ROLLBACK").execute(&mut *lease).await?;
-                lease.release();
+                lease.rollback().await?;
             }
             return Err(error);
         }
         let closed = close(&mut lease).await?;
-        sqlx::raw_sql("COMMIT").execute(&mut *lease).await?;
-        lease.release();
+        lease.commit().await?;
         Ok(closed)
     }
 }

@@ -1,8 +1,8 @@
 //! What streams read while they catch up: topic heads, and bounded ranges of rows.
 
-use sqlx::PgConnection;
 use xmtp_protocol::{SequenceId, Topic};
 
+use crate::pool::{Lease, answered};
 use crate::record::{metadata_row, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
@@ -40,7 +40,10 @@ impl Reads {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn heads(&self, topics: &[Topic]) -> Result<Vec<SequenceId>, StoreError> {
-        heads(&mut *self.pool.acquire().await?, topics).await
+        let mut lease = self.pool.acquire().await?;
+        let heads = heads(&mut lease, topics).await?;
+        lease.release();
+        Ok(heads)
     }
 
     /// Reads at most `rows_per_range` rows of each range and about `max_bytes` of payload and
@@ -59,7 +62,9 @@ impl Reads {
         let topics: Vec<&[u8]> = ranges.iter().map(|range| range.topic.as_bytes()).collect();
         let after: Vec<i64> = ranges.iter().map(|range| range.after.into()).collect();
         let through: Vec<i64> = ranges.iter().map(|range| range.through.into()).collect();
-        let rows = sqlx::query!(
+        let mut lease = self.pool.acquire().await?;
+        let statement_timeout = lease.statement_timeout;
+        let read = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT wanted.position, row.sequence_id,
                           sum(row.bytes) OVER (ORDER BY wanted.position, row.sequence_id) AS bytes,
@@ -91,8 +96,9 @@ impl Reads {
             max_bytes,
             row_overhead,
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *lease);
+        let rows = answered(statement_timeout, read).await?;
+        lease.release();
         let cut = rows
             .first()
             .is_some_and(|row| row.candidates > count(rows.len()));
@@ -119,20 +125,22 @@ pub(crate) fn count(length: usize) -> i64 {
 }
 
 pub(crate) async fn heads(
-    connection: &mut PgConnection,
+    lease: &mut Lease,
     topics: &[Topic],
 ) -> Result<Vec<SequenceId>, StoreError> {
     let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
-    sqlx::query_scalar!(
+    let statement_timeout = lease.statement_timeout;
+    let read = sqlx::query_scalar!(
         r#"SELECT coalesce((SELECT last_sequence_id FROM topic_watermark WHERE topic = wanted.topic), 0)
                   AS "head!"
            FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (topic, position)
            ORDER BY wanted.position"#,
         &topics as &[&[u8]],
     )
-    .fetch_all(connection)
-    .await?
-    .into_iter()
-    .map(sequence_id)
-    .collect()
+    .fetch_all(&mut **lease);
+    answered(statement_timeout, read)
+        .await?
+        .into_iter()
+        .map(sequence_id)
+        .collect()
 }

@@ -9,7 +9,9 @@ pub enum ErrorKind {
     Timeout,
     /// A lock was not granted in the time given for it; nothing else failed.
     LockTimeout,
-    /// No usable connection: pool exhausted, server gone, or no longer writable.
+    /// No pooled connection in the time given for it; nothing was asked of the database.
+    PoolTimeout,
+    /// No usable connection: server gone, or no longer writable.
     Connection,
     /// Stored data, or the guard that protects it, is not as it must be (ARC-034, ARC-050).
     Invariant,
@@ -22,7 +24,7 @@ impl ErrorKind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Timeout | Self::LockTimeout => "timeout",
-            Self::Connection => "connection",
+            Self::PoolTimeout | Self::Connection => "connection",
             Self::Invariant => "invariant",
             Self::Other => "other",
         }
@@ -43,7 +45,9 @@ pub struct StoreError {
 enum Reason {
     /// The server's SQLSTATE.
     Sqlstate(String),
-    /// A failure of the driver or the network.
+    /// A failure of the network.
+    Io(std::io::ErrorKind),
+    /// A failure of the driver.
     Driver(&'static str),
     /// A broken invariant that this crate found itself.
     Broken(&'static str),
@@ -68,11 +72,19 @@ impl StoreError {
         }
     }
 
-    /// A lock that was not even asked for, for want of a connection.
-    pub(crate) const fn lock_timeout() -> Self {
+    /// No connection in time.
+    pub(crate) const fn pool_timeout() -> Self {
         Self {
-            kind: ErrorKind::LockTimeout,
-            reason: Reason::Driver("no database connection in time"),
+            kind: ErrorKind::PoolTimeout,
+            reason: Reason::Bound("no database connection in time"),
+        }
+    }
+
+    /// No connection any more.
+    pub(crate) const fn pool_closed() -> Self {
+        Self {
+            kind: ErrorKind::Connection,
+            reason: Reason::Driver("database pool is closed"),
         }
     }
 
@@ -83,7 +95,11 @@ impl StoreError {
 
     fn describe(&self) -> Cow<'static, str> {
         match &self.reason {
-            Reason::Sqlstate(code) => Cow::Owned(format!("database error {code}")),
+            Reason::Sqlstate(code) => Cow::Owned(match meaning(code) {
+                Some(meaning) => format!("database error {code} ({meaning})"),
+                None => format!("database error {code}"),
+            }),
+            Reason::Io(kind) => Cow::Owned(format!("database connection failed ({kind})")),
             Reason::Driver(what) | Reason::Broken(what) | Reason::Bound(what) => {
                 Cow::Borrowed(what)
             }
@@ -111,11 +127,10 @@ impl From<sqlx::Error> for StoreError {
                     reason: Reason::Sqlstate(code),
                 }
             }
-            sqlx::Error::PoolTimedOut => {
-                driver(ErrorKind::Connection, "no database connection in time")
-            }
-            sqlx::Error::PoolClosed => driver(ErrorKind::Connection, "database pool is closed"),
-            sqlx::Error::Io(_) => driver(ErrorKind::Connection, "database connection lost"),
+            sqlx::Error::Io(error) => Self {
+                kind: ErrorKind::Connection,
+                reason: Reason::Io(error.kind()),
+            },
             sqlx::Error::Tls(_) => driver(ErrorKind::Connection, "database TLS handshake failed"),
             sqlx::Error::Protocol(_) => driver(ErrorKind::Connection, "database protocol error"),
             sqlx::Error::Configuration(_) => {
@@ -127,6 +142,18 @@ impl From<sqlx::Error> for StoreError {
             _ => driver(ErrorKind::Other, "database operation failed"),
         }
     }
+}
+
+/// What operators meet most when a server starts.
+fn meaning(sqlstate: &str) -> Option<&'static str> {
+    Some(match sqlstate {
+        "28P01" => "wrong user name or password",
+        "28000" => "the server refuses this user or host",
+        "3D000" => "no such database",
+        "42501" => "not permitted to this user",
+        "53300" => "too many connections",
+        _ => return None,
+    })
 }
 
 /// Sorts a SQLSTATE (PostgreSQL appendix A).

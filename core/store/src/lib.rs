@@ -11,17 +11,20 @@
 //! Every sequence id here is a [`SequenceId`](xmtp_protocol::SequenceId): positive for a stored row,
 //! zero for "none yet".
 
+mod address;
 pub mod boundary;
 mod catch_up;
 mod connection;
 mod error;
 mod migrate;
 mod newest;
+mod pool;
 pub mod publish;
 mod query;
 mod record;
 mod tail;
 
+pub use address::is_usable_address;
 pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
 pub use connection::{Primary, Reads, Settings};
 pub use error::{ErrorKind, StoreError};

@@ -3,7 +3,6 @@
 use sqlx::PgConnection;
 use sqlx::migrate::{MigrateError, Migrator};
 
-use crate::connection::Lease;
 use crate::{Primary, StoreError};
 
 /// The embedded migrations (ARC-005).
@@ -52,7 +51,7 @@ impl Primary {
     /// # Errors
     /// [`StartupCheckError`], naming what has to be mended.
     pub async fn prepare(&self) -> Result<(), StartupCheckError> {
-        let mut connection = Lease::acquire(&self.pool).await?;
+        let mut connection = self.pool.acquire().await?;
         let server = sqlx::query!(
             r#"SELECT current_setting('server_version_num')::integer AS "version!",
                       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean AS "read_only!""#
@@ -77,11 +76,14 @@ impl Primary {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn clock_ns(&self) -> Result<i64, StoreError> {
-        Ok(sqlx::query_scalar!(
+        let mut connection = self.pool.acquire().await?;
+        let now_ns = sqlx::query_scalar!(
             r#"SELECT (extract(epoch FROM CURRENT_TIMESTAMP) * 1000000000)::bigint AS "now_ns!""#
         )
-        .fetch_one(&self.pool)
-        .await?)
+        .fetch_one(&mut *connection)
+        .await?;
+        connection.release();
+        Ok(now_ns)
     }
 }
 

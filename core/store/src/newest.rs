@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use xmtp_protocol::Topic;
 
-use crate::connection::Lease;
+use crate::pool::answered;
 use crate::record::{MetadataRow, metadata_row};
 use crate::{Metadata, Reads, StoreError};
 
@@ -31,7 +31,9 @@ impl Reads {
         topics: &[Topic],
     ) -> Result<Vec<NewestEnvelope>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
-        let rows = sqlx::query_as!(
+        let mut lease = self.pool.acquire().await?;
+        let statement_timeout = lease.statement_timeout;
+        let read = sqlx::query_as!(
             MetadataRow,
             r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
                       head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
@@ -46,8 +48,9 @@ impl Reads {
                ) AS head"#,
             &topics as &[&[u8]],
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *lease);
+        let rows = answered(statement_timeout, read).await?;
+        lease.release();
         rows.into_iter()
             .map(|row| {
                 Ok(NewestEnvelope {
@@ -68,7 +71,8 @@ impl Reads {
         max_payload_bytes: usize,
     ) -> Result<Option<Vec<NewestEnvelope>>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
-        let mut lease = Lease::acquire(&self.pool).await?;
+        let mut lease = self.pool.acquire().await?;
+        let statement_timeout = lease.statement_timeout;
         let mut rows = sqlx::query!(
             r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
                       head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
@@ -85,7 +89,7 @@ impl Reads {
         .fetch(&mut *lease);
         let mut newest = Vec::new();
         let mut bytes = 0;
-        while let Some(row) = rows.try_next().await? {
+        while let Some(row) = answered(statement_timeout, rows.try_next()).await? {
             bytes += row.payload.len();
             if bytes > max_payload_bytes {
                 return Ok(None);

@@ -3,7 +3,7 @@
 use futures::TryStreamExt;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::connection::Lease;
+use crate::pool::answered;
 use crate::record::metadata_row;
 use crate::{Primary, StoreError, StoredEnvelope};
 
@@ -52,7 +52,8 @@ impl Primary {
             .iter()
             .map(|position| position.after.into())
             .collect();
-        let mut lease = Lease::acquire(&self.pool).await?;
+        let mut lease = self.pool.acquire().await?;
+        let statement_timeout = lease.statement_timeout;
         let mut rows = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT row.sequence_id
@@ -82,7 +83,7 @@ impl Primary {
         let mut envelopes = Vec::new();
         let mut more = false;
         let mut bytes = 0;
-        while let Some(row) = rows.try_next().await? {
+        while let Some(row) = answered(statement_timeout, rows.try_next()).await? {
             bytes += row.payload.len();
             if bytes > max_payload_bytes {
                 // The lease is dropped, not released: what the server still has to send goes with it.

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
-use tokio::time::timeout;
 use xmtp_protocol::SequenceId;
 
 use crate::catch_up::count;
+use crate::pool::answered;
 use crate::record::{MetadataRow, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
@@ -38,14 +38,9 @@ pub struct TailPage {
 /// The dedicated read connection of a tailer (ARC-070). Dropping it closes it.
 pub struct Tail {
     connection: PgConnection,
-    /// Longest wait for an answer. The server bounds its statements, not a network that swallows them.
-    patience: Duration,
+    /// Bound of every statement.
+    statement_timeout: Duration,
 }
-
-/// What the network may add to a statement's own bound.
-const NETWORK_MARGIN: Duration = Duration::from_secs(1);
-
-const SILENT: StoreError = StoreError::timeout("database does not answer");
 
 impl Debug for Tail {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
@@ -62,7 +57,7 @@ impl Reads {
         let connection = PgConnection::connect_with(&self.settings.tail_options()?).await?;
         Ok(Tail {
             connection,
-            patience: self.settings.statement_timeout + NETWORK_MARGIN,
+            statement_timeout: self.settings.statement_timeout,
         })
     }
 }
@@ -75,7 +70,7 @@ impl Tail {
     pub async fn closed(&mut self) -> Result<SequenceId, StoreError> {
         let read = sqlx::query_scalar!("SELECT closed_sequence_id FROM allocation_boundary")
             .fetch_one(&mut self.connection);
-        let closed = timeout(self.patience, read).await.map_err(|_| SILENT)??;
+        let closed = answered(self.statement_timeout, read).await?;
         sequence_id(closed)
     }
 
@@ -136,7 +131,7 @@ impl Tail {
             max_bytes,
         )
         .fetch_all(&mut self.connection);
-        let rows = timeout(self.patience, read).await.map_err(|_| SILENT)??;
+        let rows = answered(self.statement_timeout, read).await?;
         let Some(first) = rows.first() else {
             return Err(StoreError::invariant("allocation boundary row is missing"));
         };

@@ -42,6 +42,23 @@ pub enum End {
 }
 
 impl End {
+    /// An update whose id does not grow, or with too many adds or removes.
+    pub const UPDATE_REFUSED: Self = Self::Invalid("invalid update id or item count");
+    /// A static stream of no topic or of too many.
+    pub const STATIC_REFUSED: Self = Self::Invalid("invalid static topic count");
+
+    /// Whether the client ended the stream, or broke a rule: then it reads what was admitted before.
+    pub(crate) const fn is_of_client(self) -> bool {
+        matches!(
+            self,
+            Self::Client
+                | Self::Invalid(_)
+                | Self::TooLong(_)
+                | Self::Undecodable
+                | Self::RateLimited(_)
+        )
+    }
+
     /// Value of the `reason` label of `xmtp_stream_ended_total`.
     pub(crate) const fn reason(self) -> &'static str {
         match self {

@@ -13,7 +13,9 @@ pub enum ClientFrame {
     Ping(u64),
     /// Answer to a probe of the server.
     Pong(u64),
-    /// None of the kinds above is set.
+    /// An update with more adds or removes than are allowed, which was therefore not decoded.
+    OversizedUpdate,
+    /// None of the kinds is set.
     Unset,
 }
 

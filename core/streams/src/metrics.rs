@@ -28,7 +28,7 @@ pub(crate) fn frame_sent(frame: &Frame) {
 
 pub(crate) fn frame_received(frame: &ClientFrame) {
     let label = match frame {
-        ClientFrame::Update(_) => "update",
+        ClientFrame::Update(_) | ClientFrame::OversizedUpdate => "update",
         ClientFrame::Ping(_) => "ping",
         ClientFrame::Pong(_) => "pong",
         ClientFrame::Unset => return,

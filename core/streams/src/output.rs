@@ -120,6 +120,12 @@ impl Output {
         state.frames.len() < OUTPUT_FRAMES / 2 && state.bytes + self.frame_bytes <= OUTPUT_BYTES / 2
     }
 
+    /// Whether the next client frame may be answered: while half of the queue's frames are free, so that the
+    /// other half is left to what cannot wait.
+    pub(crate) fn has_answer_room(&self) -> bool {
+        self.queue.lock().frames.len() < OUTPUT_FRAMES / 2
+    }
+
     /// Resolves when the transport has taken something since the last call, or has gone.
     pub(crate) async fn taken(&self) {
         self.queue.taken.notified().await;
@@ -140,8 +146,8 @@ impl Output {
         self.queue.lock().ping_taken
     }
 
-    /// Ends the stream. After the client's own end the frames in the queue still go out; any other end
-    /// takes their place.
+    /// Ends the stream. What was admitted before the client ended it, or made it end, still goes out; any
+    /// other end takes its place.
     pub(crate) fn finish(&self, end: End) {
         self.queue.lock().finish(end);
     }
@@ -163,7 +169,7 @@ impl State {
     fn finish(&mut self, end: End) {
         if self.end.is_none() {
             self.end = Some(end);
-            if end != End::Client {
+            if !end.is_of_client() {
                 self.frames.clear();
                 self.bytes = 0;
             }
@@ -321,6 +327,16 @@ mod tests {
         output.admit(Frame::Pong(1)).unwrap();
         output.finish(End::Client);
         assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(1)))));
+        assert!(take(&mut stream).is_none());
+    }
+
+    #[test]
+    fn st_17_a_clients_mistake_is_said_after_what_was_admitted() {
+        let (mut output, mut stream) = channel(FRAME_BYTES);
+        output.admit(Frame::Pong(1)).unwrap();
+        output.finish(End::RateLimited("ping rate exceeded"));
+        assert!(matches!(take(&mut stream), Some(Ok(Frame::Pong(1)))));
+        assert!(matches!(take(&mut stream), Some(Err(End::RateLimited(_)))));
         assert!(take(&mut stream).is_none());
     }
 

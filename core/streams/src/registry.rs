@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use smallvec::SmallVec;
+use tokio::sync::Notify;
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::TailRow;
 
@@ -19,7 +20,8 @@ pub(crate) type RegistrationId = u64;
 
 /// The instance's topic registry and its open sessions.
 pub(crate) struct Registry {
-    topics: Mutex<HashMap<Topic, Vec<Subscriber>>>,
+    /// Most topics interest one stream of an instance.
+    topics: Mutex<HashMap<Topic, SmallVec<[Subscriber; 1]>>>,
     sessions: Mutex<Sessions>,
     next_id: AtomicU64,
 }
@@ -56,40 +58,43 @@ pub(crate) struct LiveRow {
 /// The side of a session that others reach.
 pub(crate) struct Port {
     id: u64,
-    mailbox: mpsc::UnboundedSender<Vec<LiveRow>>,
-    /// Bytes in the mailbox: it is bounded by ending the session, never by waiting for it.
-    mailbox_bytes: AtomicUsize,
-    end: watch::Sender<Option<End>>,
+    arrived: Mutex<Arrived>,
+    changed: Notify,
+}
+
+/// What the session has not looked at yet.
+#[derive(Default)]
+struct Arrived {
+    rows: Vec<LiveRow>,
+    /// Bytes of the rows: they are bounded by ending the session, never by waiting for it.
+    bytes: usize,
+    end: Option<End>,
 }
 
 /// The owner's side of a [`Port`].
 pub(crate) struct Mailbox {
     port: Arc<Port>,
-    rows: mpsc::UnboundedReceiver<Vec<LiveRow>>,
-    end: watch::Receiver<Option<End>>,
 }
 
 impl Port {
-    /// Hands over rows without waiting. A session that lets more than an output's worth pile up ends
-    /// (ARC-073).
-    fn deliver(&self, rows: Vec<LiveRow>) {
-        let bytes: usize = rows.iter().map(|row| row.encoded.len()).sum();
-        let before = self.mailbox_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > OUTPUT_BYTES {
-            self.end(End::Backpressure);
-        } else {
-            // A closed mailbox belongs to a session that is ending anyway.
-            let _ = self.mailbox.send(rows);
+    /// Hands over a row without waiting; whether the session has to be told. A session that lets more than
+    /// an output's worth pile up ends (ARC-073).
+    fn deliver(&self, row: LiveRow) -> bool {
+        let mut arrived = lock(&self.arrived);
+        let bytes = arrived.bytes.saturating_add(row.encoded.len());
+        if bytes > OUTPUT_BYTES {
+            arrived.end.get_or_insert(End::Backpressure);
+            return true;
         }
+        arrived.bytes = bytes;
+        arrived.rows.push(row);
+        arrived.rows.len() == 1
     }
 
     /// Tells the session to end; the first cause wins.
     fn end(&self, end: End) {
-        self.end.send_if_modified(|current| {
-            let first = current.is_none();
-            current.get_or_insert(end);
-            first
-        });
+        lock(&self.arrived).end.get_or_insert(end);
+        self.changed.notify_one();
     }
 }
 
@@ -100,17 +105,19 @@ impl Mailbox {
 
     /// Waits for the next rows, or for somebody to end the session. Cancel-safe.
     pub(crate) async fn recv(&mut self) -> Result<Vec<LiveRow>, End> {
-        let rows = tokio::select! {
-            biased;
-            end = self.end.wait_for(Option::is_some) => {
-                return Err(end.ok().and_then(|end| *end).unwrap_or(End::Shutdown));
+        loop {
+            {
+                let mut arrived = lock(&self.port.arrived);
+                if let Some(end) = arrived.end {
+                    return Err(end);
+                }
+                if !arrived.rows.is_empty() {
+                    arrived.bytes = 0;
+                    return Ok(std::mem::take(&mut arrived.rows));
+                }
             }
-            // Both senders live in our own port: neither side can be closed.
-            rows = self.rows.recv() => rows.unwrap_or_default(),
-        };
-        let bytes = rows.iter().map(|row| row.encoded.len()).sum();
-        self.port.mailbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        Ok(rows)
+            self.port.changed.notified().await;
+        }
     }
 }
 
@@ -144,30 +151,18 @@ impl Registry {
     }
 
     /// Opens a session.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the mailbox is bounded by its bytes, in `Port::deliver`"
-    )]
     pub(crate) fn open(&self) -> Result<Mailbox, End> {
         let mut sessions = lock(&self.sessions);
         if let Some(refused) = sessions.refused {
             return Err(refused);
         }
-        let (mailbox, rows) = mpsc::unbounded_channel();
-        let (end, ended) = watch::channel(None);
-        let id = self.next_id();
         let port = Arc::new(Port {
-            id,
-            mailbox,
-            mailbox_bytes: AtomicUsize::new(0),
-            end,
+            id: self.next_id(),
+            arrived: Mutex::default(),
+            changed: Notify::new(),
         });
-        sessions.open.insert(id, Arc::clone(&port));
-        Ok(Mailbox {
-            port,
-            rows,
-            end: ended,
-        })
+        sessions.open.insert(port.id, Arc::clone(&port));
+        Ok(Mailbox { port })
     }
 
     /// Forgets a session that has removed its registrations.
@@ -235,7 +230,7 @@ impl Registry {
     /// Hands the rows of one poll, ascending by sequence id, to everybody who wants them. Never waits
     /// for a session. A row is encoded at most once.
     pub(crate) fn dispatch(&self, rows: &[TailRow]) {
-        let mut batches: HashMap<u64, (Arc<Port>, Vec<LiveRow>)> = HashMap::new();
+        let mut told = Vec::new();
         for row in rows {
             let metadata = &row.envelope.metadata;
             let mut topics = lock(&self.topics);
@@ -248,22 +243,31 @@ impl Registry {
                     Mode::CatchingUp { needed } => *needed = (*needed).max(metadata.sequence_id),
                     Mode::Current => {
                         let encoded = encoded.get_or_insert_with(|| row.envelope.encode());
-                        let (_, batch) = batches
-                            .entry(subscriber.port.id)
-                            .or_insert_with(|| (Arc::clone(&subscriber.port), Vec::new()));
-                        batch.push(LiveRow {
+                        let first = subscriber.port.deliver(LiveRow {
                             registration: subscriber.registration,
                             topic: metadata.topic,
                             sequence_id: metadata.sequence_id,
                             encoded: encoded.clone(),
                         });
+                        if first {
+                            told.push(Arc::clone(&subscriber.port));
+                        }
                     }
                 }
             }
         }
-        for (port, batch) in batches.into_values() {
-            port.deliver(batch);
+        // Afterwards, so that a session wakes once for the whole page.
+        for port in told {
+            port.changed.notify_one();
         }
+    }
+
+    /// Whether a session is interested in one of `topics`.
+    pub(crate) fn is_any_wanted<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) -> bool {
+        let registered = lock(&self.topics);
+        topics
+            .into_iter()
+            .any(|topic| registered.contains_key(topic))
     }
 
     /// Whether nobody is here.

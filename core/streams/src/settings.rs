@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Most topics of one catch-up turn (ARC-086).
 pub(crate) const TURN_TOPICS: usize = 256;
+/// Topics of a stream's first turn: a frame's worth of rows that are not small.
+pub(crate) const FIRST_TURN_TOPICS: usize = 32;
 /// Most rows of one topic in a turn (ARC-086).
 pub(crate) const TURN_ROWS: i64 = 64;
 /// Target of a delivery frame with its framing, bytes (ARC-079).
@@ -22,11 +24,17 @@ pub(crate) const POLL_ROWS: i64 = 1000;
 /// a burst ends only streams whose peer does not read (ARC-073).
 pub(crate) const POLL_BYTES: i64 = 2 * 1024 * 1024;
 
+/// Least time between two polls, where commits ask for them: publishes of a busy instance share a poll,
+/// and the rest of a poll's cost in time is left to its database.
+pub(crate) const WAKE_GAP: Duration = Duration::from_millis(2);
+
 /// Timers and bounds of all streams of an instance.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Wait between tailer polls, from the end of one to the start of the next (ARC-071).
     pub poll_interval: Duration,
+    /// Whether [`Streams::committed`](crate::Streams::committed) makes the next poll come earlier.
+    pub wake_on_commit: bool,
     /// Most unresolved gap ranges (ARC-042).
     pub max_gap_ranges: usize,
     /// Longest wait of the boundary task for the barrier (ARC-039).

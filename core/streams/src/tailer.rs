@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field};
 use xmtp_protocol::SequenceId;
@@ -11,7 +11,7 @@ use xmtp_store::{GapRange, StoreError, Tail};
 
 use crate::boundary::Boundary;
 use crate::gaps::Gaps;
-use crate::settings::{POLL_BYTES, POLL_ROWS};
+use crate::settings::{POLL_BYTES, POLL_ROWS, WAKE_GAP};
 use crate::{End, Shared, metrics};
 
 /// Longest pause between two attempts to recover.
@@ -109,12 +109,13 @@ impl Recovery {
 
     /// Polls and dispatches until something is lost.
     async fn tail(&self, generation: &mut Generation) -> Lost {
+        let interval = self.shared.settings.poll_interval;
+        let (mut marked, mut mark) = (Instant::now(), generation.gaps.forward());
         loop {
             let started = Instant::now();
-            let forward = generation.gaps.forward();
             match self.poll(generation).await {
                 Ok(true) => {}
-                Ok(false) => sleep(self.shared.settings.poll_interval).await,
+                Ok(false) => self.rest().await,
                 Err(error) => {
                     metrics::tailer_polled(false);
                     tracing::error!(%error, elapsed_ms = started.elapsed().as_millis(), "tailer lost its database");
@@ -125,12 +126,26 @@ impl Recovery {
                 tracing::error!("more unresolved gap ranges than streams.max_gap_ranges allows");
                 return Lost::Gaps;
             }
-            // Most gaps are publishes in flight, gone with the next poll: only one that has outlived a poll
-            // is worth holding publishers up for.
-            if generation.gaps.ranges().any(|gap| *gap.start() <= forward) {
-                self.boundary.request();
+            // Most gaps are publishes in flight, gone within an interval: only one that has outlived it is
+            // worth holding publishers up for.
+            if marked.elapsed() >= interval {
+                if generation.gaps.ranges().any(|gap| *gap.start() <= mark) {
+                    self.boundary.request();
+                }
+                (marked, mark) = (Instant::now(), generation.gaps.forward());
             }
         }
+    }
+
+    /// Waits for the next poll: an interval, or less where rows were committed here.
+    async fn rest(&self) {
+        let woken = async {
+            let gap = sleep(WAKE_GAP);
+            self.shared.committed.notified().await;
+            gap.await;
+        };
+        // What is committed while the gap passes is seen by the poll after it.
+        let _ = timeout(self.shared.settings.poll_interval, woken).await;
     }
 
     /// One poll; `true` when rows were left behind by a bound.

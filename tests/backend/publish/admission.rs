@@ -4,6 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::any;
 use proptest::proptest;
 use tonic::Code;
+use xmtp_fixtures::signers::Installation;
+use xmtp_fixtures::{IdentityUpdateBuilder, envelope, inbox_id_of};
 use xmtp_protocol::client::PublishServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::client_envelope::Payload;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
@@ -13,7 +15,8 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 use xmtp_protocol::proto::xmtp::identity::associations::IdentityUpdate;
 use xmtp_protocol::{ParsedEnvelope, TopicKind};
 use xmtp_test_support::payloads::{
-    ContentType, commit_log_entry, group_message, identity_update, mls_message, topic, welcome,
+    ContentType, commit_log_entry, group_message, identity_update, mls_message, owner, topic,
+    welcome,
 };
 
 use super::{PATH, at, malformed, refusal, sized, stored};
@@ -44,10 +47,14 @@ fn update_of(inbox_id: &str) -> ClientEnvelope {
 #[tokio::test]
 async fn topic_001_the_case_of_an_inbox_id_makes_no_second_topic() {
     let backend = Backend::start().await;
-    let lower = backend.publish([update_of(&"ab".repeat(32))]).await;
-    let upper = backend.publish([update_of(&"AB".repeat(32))]).await;
+    let lower = backend.publish([identity_update(1, 1)]).await;
+    let (owner, added) = (owner(1), Installation::new("added"));
+    let upper = IdentityUpdateBuilder::new(&inbox_id_of(&owner, 0).to_uppercase())
+        .add(&owner, &added)
+        .sign();
+    let upper = backend.publish([envelope(upper)]).await;
     assert_eq!(lower[0].topic, upper[0].topic);
-    let inbox = topic(TopicKind::IdentityUpdate, 0xab);
+    let inbox = topic(TopicKind::IdentityUpdate, 1);
     assert_eq!(backend.read(&inbox).await.len(), 2);
 }
 

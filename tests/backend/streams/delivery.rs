@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use tokio::task::JoinSet;
 use tonic::Code;
+use xmtp_protocol::client::{PublishServiceClient, SubscriptionServiceClient};
+use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
 use xmtp_protocol::{Topic, TopicKind};
 use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::{ContentType, mls_message};
@@ -309,5 +311,58 @@ async fn st_36_s10_str_011_commits_and_application_messages_are_one_sequence() {
         .map(|number| (number.into(), kinds(number) == ContentType::Commit))
         .collect();
     assert_eq!(flags, expected);
+    backend.stop().await;
+}
+
+/// Far longer than a test waits.
+const NO_POLL: &str = "streams.poll_interval_ms = 600000";
+
+#[tokio::test]
+async fn a_commit_wakes_the_streams_of_its_own_instance() {
+    let backend = Backend::with(NO_POLL).await;
+    let mut reader = Reader::following(&backend, &[(group(1), 0), (group(2), 0)]).await;
+    for number in 1..=20 {
+        let metas = backend
+            .publish(messages(1 + number % 2, [number.into()]))
+            .await;
+        let topic = group(1 + number % 2);
+        reader.read_to(&topic, meta_id(&metas[0])).await;
+    }
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn arc_071_the_interval_finds_what_no_commit_of_this_instance_says() {
+    let backend = Backend::with(NO_POLL).await;
+    let quick = "streams.poll_interval_ms = 10";
+    let (other, of_other) = backend.another(quick).await;
+    let deaf = format!("{quick}\nstreams.wake_on_commit = false");
+    let (deaf, of_deaf) = backend.another(&deaf).await;
+    let mut readers = Vec::new();
+    for channel in [of_other, of_deaf.clone()] {
+        let mut reader = Reader::try_open_with(SubscriptionServiceClient::new(channel))
+            .await
+            .expect("admitted");
+        reader.update(&[(group(1), 0)], &[]);
+        reader.applied().await;
+        readers.push(reader);
+    }
+    let mut own = PublishServiceClient::new(of_deaf);
+    for number in 1..=20 {
+        let request = PublishRequest {
+            envelopes: messages(1, [number]),
+        };
+        let answer = if number % 2 == 0 {
+            own.publish(request).await
+        } else {
+            backend.publisher().publish(request).await
+        };
+        let id = meta_id(&answer.expect("accepted").into_inner().envelope_metas[0]);
+        for reader in &mut readers {
+            reader.read_to(&group(1), id).await;
+        }
+    }
+    other.stop().await;
+    deaf.stop().await;
     backend.stop().await;
 }

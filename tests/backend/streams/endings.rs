@@ -6,10 +6,12 @@ use super::obstacles::LockedTable;
 use super::reader::{Frame, Reader};
 use super::{group, messages};
 use crate::harness::{Backend, meta_id};
+use crate::leaks::Leaks;
 
 #[tokio::test]
 async fn st_22_api_259_a_half_close_waits_for_no_read() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     backend.publish(messages(1, 1..=500)).await;
     let mut other = Reader::following(&backend, &[(group(2), 0)]).await;
     for table in ["topic_watermark", "envelopes"] {
@@ -24,12 +26,14 @@ async fn st_22_api_259_a_half_close_waits_for_no_read() {
     }
     let metas = backend.publish(messages(2, [1])).await;
     other.read_to(&group(2), meta_id(&metas[0])).await;
-    backend.stop().await;
+    drop(other);
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn st_22_str_035_a_half_close_flushes_what_was_admitted() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     let mut reader = Reader::open(&backend).await;
     for nonce in 0..50 {
         reader.ping(nonce);
@@ -39,12 +43,14 @@ async fn st_22_str_035_a_half_close_flushes_what_was_admitted() {
         assert_eq!(reader.next().await, Frame::Pong(nonce));
     }
     reader.end().await.expect("a clean end");
-    backend.stop().await;
+    drop(reader);
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn api_254_a_failed_read_ends_the_stream() {
-    let backend = Backend::with("database.max_statement_timeout_ms = 300").await;
+    let backend = Backend::with("database.max_statement_timeout_ms = 1000").await;
+    let leaks = Leaks::watch(&backend).await;
     backend.publish(messages(1, [1])).await;
     let heads = LockedTable::new(&backend.database, "topic_watermark").await;
     let mut reader = Reader::open(&backend).await;
@@ -53,12 +59,14 @@ async fn api_254_a_failed_read_ends_the_stream() {
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(status.message(), "target capture failed");
     heads.unlock().await;
-    backend.stop().await;
+    drop(reader);
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn api_254_a_head_without_its_row_ends_the_stream() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     backend.publish(messages(1, 1..=3)).await;
     backend
         .database
@@ -70,5 +78,6 @@ async fn api_254_a_head_without_its_row_ends_the_stream() {
     let status = reader.end().await.expect_err("a row is missing");
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(status.message(), "history read failed");
-    backend.stop().await;
+    drop(reader);
+    leaks.none(backend).await;
 }

@@ -1,17 +1,23 @@
 //! Streams as their clients see them: the scenarios of the streams contract, each named by its number there.
 
+mod client;
+mod connections;
 mod delivery;
 mod endings;
+mod hostile;
+mod kills;
 mod liveness;
 mod obstacles;
 mod oracle;
 mod random;
 mod reader;
 mod recovery;
+mod schedules;
 mod static_reader;
 mod statics;
 mod updates;
 
+pub(crate) use obstacles::LockedTable;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_protocol::{Topic, TopicKind};
 use xmtp_test_support::payloads;

@@ -6,26 +6,34 @@ use xmtp_protocol::Topic;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_test_support::{TestDatabase, eventually};
 
+use crate::storage::topic_key;
+
 /// The shared allocation barrier, as every publisher holds it (ARC-039).
 const SHARED_BARRIER: &str = "SELECT pg_advisory_xact_lock_shared(2020439152, 2)";
 
 /// A table that nobody can read: `topic_watermark` stops head reads, `envelopes` stops history reads and the
 /// tailer.
-pub(super) struct LockedTable {
+pub(crate) struct LockedTable {
     connection: PgConnection,
+    /// Outside the transaction, which would see the sessions of its first look for ever.
+    witness: PgConnection,
     table: &'static str,
 }
 
 impl LockedTable {
-    pub(super) async fn new(database: &TestDatabase, table: &'static str) -> Self {
+    pub(crate) async fn new(database: &TestDatabase, table: &'static str) -> Self {
         let mut connection = database.connect().await;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
         run(&mut connection, &lock).await;
-        Self { connection, table }
+        Self {
+            connection,
+            witness: database.connect().await,
+            table,
+        }
     }
 
     /// Waits until a request of the backend waits for the table, `requests` of them in all.
-    pub(super) async fn blocks(&mut self, requests: i64) {
+    pub(crate) async fn blocks(&mut self, requests: i64) {
         let table = self.table;
         eventually("the read is blocked", async || {
             let waiting: i64 = sqlx::query(
@@ -33,7 +41,7 @@ impl LockedTable {
                  WHERE NOT granted AND relation = $1::regclass AND application_name = 'xmtp-backend'",
             )
             .bind(table)
-            .fetch_one(&mut self.connection)
+            .fetch_one(&mut self.witness)
             .await
             .expect("locks can be read")
             .get(0);
@@ -42,7 +50,7 @@ impl LockedTable {
         .await;
     }
 
-    pub(super) async fn unlock(mut self) {
+    pub(crate) async fn unlock(mut self) {
         run(&mut self.connection, "ROLLBACK").await;
     }
 }
@@ -57,6 +65,18 @@ impl HeldId {
     pub(super) async fn new(database: &TestDatabase) -> Self {
         let mut connection = database.connect().await;
         run(&mut connection, &format!("BEGIN; {SHARED_BARRIER}")).await;
+        let id = allocate(&mut connection).await;
+        Self { connection, id }
+    }
+
+    /// One that holds the lock of its topic too: other publishers to it have to wait.
+    pub(super) async fn on_topic(database: &TestDatabase, topic: &Topic) -> Self {
+        let mut connection = database.connect().await;
+        let locks = format!(
+            "BEGIN; SELECT pg_advisory_xact_lock({}); {SHARED_BARRIER}",
+            topic_key(topic)
+        );
+        run(&mut connection, &locks).await;
         let id = allocate(&mut connection).await;
         Self { connection, id }
     }

@@ -1,156 +1,97 @@
 //! Streams under a random load: whatever happens to them, their clients end with exactly what is stored.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::join_all;
 use tonic::{Code, Status};
 use xmtp_protocol::Topic;
-use xmtp_protocol::proto::xmtp::backend::v1::ServerEnvelope;
+use xmtp_test_support::Random;
 
+use super::client::{Client, UNLIMITED};
 use super::obstacles::HeldId;
-use super::oracle::topic_of;
 use super::reader::{Frame, Reader};
 use super::recovery::reopened;
 use super::{group, messages};
-use crate::harness::{Backend, sequence_id};
+use crate::harness::Backend;
+use crate::judge::{Verdict, stored};
 
 const GROUPS: u8 = 8;
 const PUBLISHERS: u64 = 4;
 const PUBLISHES: u64 = 150;
 const CLIENTS: u64 = 6;
 
-/// Numbers that are the same in every run (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn group(&mut self) -> u8 {
-        u8::try_from(self.below(GROUPS.into())).expect("there are few groups")
-    }
+fn topics() -> Vec<Topic> {
+    (0..GROUPS).map(group).collect()
 }
 
-/// What one client keeps over all its streams.
-#[derive(Default)]
-struct Client {
-    rows: HashMap<Topic, Vec<u64>>,
-    reconnections: u32,
+/// Follows topics as chance will have it while `publishing`, and all of them to their end afterwards.
+async fn run(backend: &Backend, seed: u64, publishing: &AtomicU64) -> Client {
+    let mut client = Client::new(&topics());
+    let mut random = Random::new(seed);
+    while publishing.load(Ordering::Relaxed) > 0 {
+        let mut reader = reopened(backend).await;
+        match wander(&mut client, &mut reader, &mut random, publishing).await {
+            Ok(()) => drop(reader),
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+        }
+        client.resumptions += 1;
+    }
+    let stored = stored(&mut backend.database.connect().await, &topics()).await;
+    while client
+        .finish(&mut reopened(backend).await, &stored)
+        .await
+        .is_err()
+    {}
+    client
 }
 
-impl Client {
-    fn position(&self, topic: &Topic) -> u64 {
-        self.rows
-            .get(topic)
-            .and_then(|ids| ids.last())
-            .copied()
-            .unwrap_or(0)
-    }
-
-    fn keep(&mut self, rows: &[ServerEnvelope]) {
-        for row in rows {
-            self.rows
-                .entry(topic_of(row))
-                .or_default()
-                .push(sequence_id(row));
+/// Reads and changes topics for a while, as fast as the server answers.
+async fn wander(
+    client: &mut Client,
+    reader: &mut Reader,
+    random: &mut Random,
+    publishing: &AtomicU64,
+) -> Result<(), Status> {
+    for _ in 0..=random.below(40) {
+        if publishing.load(Ordering::Relaxed) == 0 {
+            return Ok(());
         }
-    }
-
-    /// Where to go on, on each of the groups.
-    fn positions(&self, groups: impl IntoIterator<Item = u8>) -> Vec<(Topic, u64)> {
-        groups
-            .into_iter()
-            .map(|number| (group(number), self.position(&group(number))))
-            .collect()
-    }
-
-    /// Follows topics as chance will have it while `publishing`, and all of them to their end afterwards.
-    async fn run(mut self, backend: &Backend, seed: u64, publishing: &AtomicU64) -> Self {
-        let mut random = Random(seed);
-        while publishing.load(Ordering::Relaxed) > 0 {
-            let mut reader = reopened(backend).await;
-            match self.wander(&mut reader, &mut random, publishing).await {
-                Ok(()) => drop(reader),
-                Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+        client.change(reader, random);
+        let mut applied = false;
+        let mut frames = random.below(6);
+        while !applied || frames > 0 {
+            if applied {
+                // Rows may be owed to nobody: an answer is.
+                reader.ping(frames);
+                frames -= 1;
             }
-            self.reconnections += 1;
-        }
-        while self.finish(reopened(backend).await).await.is_err() {}
-        self
-    }
-
-    /// Reads and changes topics for a while.
-    async fn wander(
-        &mut self,
-        reader: &mut Reader,
-        random: &mut Random,
-        publishing: &AtomicU64,
-    ) -> Result<(), Status> {
-        for _ in 0..=random.below(40) {
-            if publishing.load(Ordering::Relaxed) == 0 {
-                return Ok(());
-            }
-            let numbers: Vec<u8> = (0..GROUPS).filter(|_| random.below(3) == 0).collect();
-            let (removes, adds): (Vec<u8>, Vec<u8>) = numbers
-                .into_iter()
-                .partition(|number| reader.is_registered(&group(*number)) && random.below(3) > 0);
-            let removes: Vec<Topic> = removes.into_iter().map(group).collect();
-            reader.update(&self.positions(adds), &removes);
-            let mut applied = false;
-            let mut frames = random.below(6);
-            while !applied || frames > 0 {
-                if applied {
-                    // Rows may be owed to nobody: an answer is.
-                    reader.ping(frames);
-                    frames -= 1;
-                }
-                loop {
-                    match reader.try_next().await?.expect("the server ends no stream") {
-                        Frame::Rows(rows) => self.keep(&rows),
-                        Frame::Applied(_) => {
-                            applied = true;
-                            break;
-                        }
-                        Frame::Pong(_) => break,
-                        Frame::Ping(nonce) => reader.pong(nonce),
-                    }
+            loop {
+                let frame = reader.try_next().await?;
+                let frame = frame.expect("the server ends no stream");
+                let (acknowledges, answers) = (
+                    matches!(frame, Frame::Applied(_)),
+                    matches!(frame, Frame::Pong(_)),
+                );
+                client.take(frame, reader);
+                applied |= acknowledges;
+                if acknowledges || answers {
+                    break;
                 }
             }
         }
-        Ok(())
     }
-
-    /// Catches up with everything.
-    async fn finish(&mut self, mut reader: Reader) -> Result<(), Status> {
-        reader.update(&self.positions(0..GROUPS), &[]);
-        let mut targets = None;
-        while targets.as_ref().is_none_or(|targets: &Vec<u64>| {
-            (0..GROUPS)
-                .zip(targets)
-                .any(|(number, target)| self.position(&group(number)) < *target)
-        }) {
-            match reader.try_next().await?.expect("the server ends no stream") {
-                Frame::Rows(rows) => self.keep(&rows),
-                Frame::Applied(of) => targets = Some(of),
-                Frame::Ping(nonce) => reader.pong(nonce),
-                Frame::Pong(_) => {}
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Publishes to random topics, some at once, and now and then holds an id for a while.
 async fn publish(backend: &Backend, publisher: u64) {
-    let mut random = Random(1000 + publisher);
+    let mut random = Random::new(1000 + publisher);
     for number in 0..PUBLISHES {
         let envelopes: Vec<_> = (0..=random.below(4))
-            .flat_map(|part| messages(random.group(), [publisher * 1_000_000 + number * 10 + part]))
+            .flat_map(|part| {
+                let group = u8::try_from(random.below(GROUPS.into())).expect("few groups");
+                messages(group, [publisher * 1_000_000 + number * 10 + part])
+            })
             .collect();
         let held = match random.below(20) {
             0 => Some(HeldId::new(&backend.database).await),
@@ -160,7 +101,7 @@ async fn publish(backend: &Backend, publisher: u64) {
         if let Some(held) = held {
             // A group of its own: a topic has one publisher at a time, and this one holds no topic lock.
             let own = 100 + u8::try_from(publisher).expect("there are few publishers");
-            if random.below(2) == 0 {
+            if random.one_in(2) {
                 held.commit(&group(own), &messages(own, [number])[0]).await;
             } else {
                 held.roll_back().await;
@@ -172,34 +113,22 @@ async fn publish(backend: &Backend, publisher: u64) {
     }
 }
 
-/// Buckets that never run dry.
-const SETTINGS: &str = "limits.max_update_frames_per_second = 1000000
-    limits.max_update_burst = 1000000
-    limits.max_ping_frames_per_second = 1000000
-    limits.max_ping_burst = 1000000";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn arc_112_under_random_load_no_row_is_lost_repeated_or_reordered() {
-    let backend = Backend::with(SETTINGS).await;
+    let backend = Backend::with(UNLIMITED).await;
     let publishing = AtomicU64::new(PUBLISHERS);
     let publishers = join_all((0..PUBLISHERS).map(async |publisher| {
         publish(&backend, publisher).await;
         publishing.fetch_sub(1, Ordering::Relaxed);
     }));
-    let clients =
-        join_all((0..CLIENTS).map(|seed| Client::default().run(&backend, seed, &publishing)));
+    let clients = join_all((0..CLIENTS).map(|seed| run(&backend, seed, &publishing)));
     let (_, clients) = tokio::join!(publishers, clients);
 
-    let mut stored = HashMap::new();
-    for number in 0..GROUPS {
-        let rows = backend.read(&group(number)).await;
-        let ids: Vec<u64> = rows.iter().map(sequence_id).collect();
-        stored.insert(group(number), ids);
-    }
+    let stored = stored(&mut backend.database.connect().await, &topics()).await;
     assert!(stored.values().map(Vec::len).sum::<usize>() > 1000);
     for client in clients {
-        assert!(client.reconnections > 0);
-        assert_eq!(client.rows, stored);
+        assert!(client.resumptions > 0);
+        assert_eq!(client.verdict(&stored), Verdict::default());
     }
     backend.stop().await;
 }

@@ -1,6 +1,7 @@
 //! The client of one bidirectional stream.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use futures::channel::mpsc;
 use tonic::{Status, Streaming};
@@ -13,7 +14,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 };
 
 use super::oracle::Oracle;
-use crate::harness::{Backend, query, wire, within};
+use crate::harness::{Backend, query, try_connect, wire, within};
 
 /// Requests that may wait to be sent.
 const UNSENT: usize = 4096;
@@ -49,7 +50,12 @@ pub(super) enum Frame {
 impl Reader {
     /// Opens a stream and takes its first frame, having sent none (API-250).
     pub(super) async fn try_open(backend: &Backend) -> Result<Self, Status> {
-        let client = SubscriptionServiceClient::new(backend.connect().await);
+        Self::try_open_at(backend.address).await
+    }
+
+    /// Opens a stream on a server that may be gone.
+    pub(super) async fn try_open_at(address: SocketAddr) -> Result<Self, Status> {
+        let client = SubscriptionServiceClient::new(try_connect(address).await?);
         Self::try_open_with(client.max_decoding_message_size(64 << 20)).await
     }
 
@@ -195,6 +201,17 @@ impl Reader {
 
     pub(super) fn is_registered(&self, topic: &Topic) -> bool {
         self.oracle.is_registered(topic)
+    }
+
+    /// Whether an update is not acknowledged yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.unacknowledged.is_empty()
+    }
+
+    /// Whether the topic is removed by an update that is not acknowledged yet: its rows may still come.
+    pub(super) fn is_leaving(&self, topic: &Topic) -> bool {
+        let mut unacknowledged = self.unacknowledged.iter();
+        unacknowledged.any(|sent| sent.removes.contains(topic))
     }
 
     pub(super) fn position(&self, topic: &Topic) -> u64 {

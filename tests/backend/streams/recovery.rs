@@ -10,6 +10,7 @@ use super::obstacles::{HeldBarrier, HeldId, LockedTable, abort_allocation, bound
 use super::reader::Reader;
 use super::{group, messages};
 use crate::harness::{Backend, meta_id};
+use crate::leaks::Leaks;
 
 /// `application_name` of the tailer.
 const TAILER: &str = "xmtp-backend-tailer";
@@ -17,6 +18,7 @@ const TAILER: &str = "xmtp-backend-tailer";
 #[tokio::test]
 async fn st_27_s11_arc_037_a_held_id_delays_nobody_and_comes_when_it_commits() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     let mut reader = Reader::following(&backend, &[(group(1), 0), (group(2), 0)]).await;
     for commits in [true, false] {
         let held = HeldId::new(&backend.database).await;
@@ -40,12 +42,14 @@ async fn st_27_s11_arc_037_a_held_id_delays_nobody_and_comes_when_it_commits() {
     let metas = backend.publish(messages(1, [8])).await;
     reader.read_to(&group(1), meta_id(&metas[0])).await;
     assert_eq!(reader.ids(&group(1)).len(), 2);
-    backend.stop().await;
+    drop(reader);
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn st_28_arc_042_too_many_gaps_end_every_stream() {
     let backend = Backend::with("streams.max_gap_ranges = 1").await;
+    let leaks = Leaks::watch(&backend).await;
     let mut readers = [
         Reader::following(&backend, &[(group(1), 0)]).await,
         Reader::following(&backend, &[(group(2), 0)]).await,
@@ -71,12 +75,14 @@ async fn st_28_arc_042_too_many_gaps_end_every_stream() {
     let target = reader.applied().await[0];
     reader.read_to(&group(1), target).await;
     assert_eq!(backend.read(&group(1)).await.len(), 2);
-    backend.stop().await;
+    drop((readers, reader));
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn st_29_s08_ops_006_losing_the_tailer_ends_streams_and_loses_no_row() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     backend.publish(messages(1, 1..=5)).await;
     let mut reader = Reader::following(&backend, &[(group(1), 0)]).await;
     reader.read_to(&group(1), 5).await;
@@ -98,18 +104,21 @@ async fn st_29_s08_ops_006_losing_the_tailer_ends_streams_and_loses_no_row() {
     barrier.release().await;
 
     let position = reader.position(&group(1));
+    drop(reader);
     let mut reader = reopened(&backend).await;
     reader.update(&[(group(1), position)], &[]);
     assert_eq!(reader.applied().await, [9]);
     backend.publish(messages(1, [10])).await;
     reader.read_to(&group(1), 10).await;
     assert_eq!(reader.ids(&group(1)), [6, 7, 8, 9, 10]);
-    backend.stop().await;
+    drop(reader);
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn s08_arc_082_losing_every_connection_to_the_database_loses_no_row() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     let mut reader = Reader::following(&backend, &[(group(1), 0)]).await;
     backend.publish(messages(1, 1..=5)).await;
     reader.read_to(&group(1), 5).await;
@@ -119,6 +128,7 @@ async fn s08_arc_082_losing_every_connection_to_the_database_loses_no_row() {
     let status = reader.end().await.expect_err("the tailer is lost");
     assert_recovering(&status);
     let position = reader.position(&group(1));
+    drop(reader);
     let mut reader = reopened(&backend).await;
     // A pooled connection shows that it is dead only when it is used: a client sends again (S15).
     eventually("the publish is accepted", async || {
@@ -129,7 +139,8 @@ async fn s08_arc_082_losing_every_connection_to_the_database_loses_no_row() {
     reader.applied().await;
     reader.read_to(&group(1), 7).await;
     assert_eq!(reader.ids(&group(1)), [6, 7]);
-    backend.stop().await;
+    drop(reader);
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
@@ -138,6 +149,7 @@ async fn st_30_ops_007_a_drain_ends_every_stream_at_once() {
     let patient =
         "database.max_statement_timeout_ms = 60000\npublishing.max_publish_duration_ms = 70000";
     let backend = Backend::with(patient).await;
+    let leaks = Leaks::watch(&backend).await;
     backend.publish(messages(1, 1..=100)).await;
     let database = backend.database.options();
     let mut idle = Reader::open(&backend).await;
@@ -168,11 +180,13 @@ async fn st_30_ops_007_a_drain_ends_every_stream_at_once() {
         .expect("an admitted publish has its answer");
     let stopped = stopping.await.expect("the server stops");
     assert_eq!(stopped.options().get_database(), database.get_database());
+    leaks.none_after_stop(&stopped).await;
 }
 
 #[tokio::test]
 async fn st_38_arc_001_a_client_moves_to_another_instance() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     let (other, channel) = backend.another("").await;
     backend.publish(messages(1, 1..=3)).await;
     let mut reader = Reader::following(&backend, &[(group(1), 0)]).await;
@@ -188,13 +202,15 @@ async fn st_38_arc_001_a_client_moves_to_another_instance() {
     backend.publish(messages(1, 7..=9)).await;
     moved.read_to(&group(1), 9).await;
     assert_eq!(moved.ids(&group(1)), [4, 5, 6, 7, 8, 9]);
+    drop(moved);
     other.stop().await;
-    backend.stop().await;
+    leaks.none(backend).await;
 }
 
 #[tokio::test]
 async fn s08_arc_070_rows_of_another_instance_come_live() {
     let backend = Backend::start().await;
+    let leaks = Leaks::watch(&backend).await;
     let (other, channel) = backend.another("").await;
     let mut reader = Reader::try_open_with(SubscriptionServiceClient::new(channel))
         .await
@@ -206,8 +222,9 @@ async fn s08_arc_070_rows_of_another_instance_come_live() {
     }
     reader.read_to(&group(1), 5).await;
     assert_eq!(reader.ids(&group(1)), [1, 2, 3, 4, 5]);
+    drop(reader);
     other.stop().await;
-    backend.stop().await;
+    leaks.none(backend).await;
 }
 
 fn assert_recovering(status: &Status) {

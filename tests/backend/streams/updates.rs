@@ -289,3 +289,40 @@ async fn st_18_api_258_pongs_cost_nothing() {
     reader.probe(9).await;
     backend.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_258_a_whole_burst_is_served_however_fast_it_comes() {
+    const BURST: u64 = 100;
+    let backend = Backend::start().await;
+    for _ in 0..10 {
+        let mut reader = Reader::open(&backend).await;
+        for nonce in 0..BURST {
+            reader.ping(nonce);
+            reader.update(&[], &[]);
+        }
+        for nonce in 0..BURST {
+            assert_eq!(reader.next().await, Frame::Pong(nonce));
+            assert_eq!(reader.next().await, Frame::Applied(vec![]));
+        }
+    }
+    backend.stop().await;
+}
+
+#[tokio::test]
+async fn o2_a_bad_update_ends_the_stream_after_the_answers_to_the_good_ones() {
+    let backend = Backend::start().await;
+    for _ in 0..10 {
+        let mut reader = Reader::open(&backend).await;
+        for _ in 0..3 {
+            reader.update(&[], &[]);
+        }
+        reader.skip_updates_to(1);
+        reader.update(&[], &[]);
+        for _ in 0..3 {
+            assert_eq!(reader.next().await, Frame::Applied(vec![]));
+        }
+        let status = reader.end().await.expect_err("an id that does not grow");
+        assert_eq!(status.code(), Code::InvalidArgument);
+    }
+    backend.stop().await;
+}

@@ -5,6 +5,8 @@
 mod database;
 mod eventually;
 pub mod payloads;
+mod random;
 
 pub use database::{SERVER_VARIABLE, TestDatabase};
 pub use eventually::{PATIENCE, eventually};
+pub use random::Random;

@@ -22,7 +22,7 @@ pub(crate) fn parse(update: &IdentityUpdate) -> Result<(Topic, [u8; INBOX_ID_LEN
 }
 
 /// Counts the contract-wallet signatures (ERC-6492) in every slot of every action.
-pub fn contract_wallet_signatures(update: &IdentityUpdate) -> usize {
+pub(crate) fn contract_wallet_signatures(update: &IdentityUpdate) -> usize {
     update
         .actions
         .iter()

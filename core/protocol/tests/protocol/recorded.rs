@@ -105,7 +105,8 @@ fn push_030_recorded_group_messages_carry_usable_sender_hmacs() {
 #[test]
 fn recordings_give_validation_what_it_needs() {
     each(|recorded, parsed| match &parsed.content {
-        Content::IdentityUpdate { update, inbox_id } => {
+        Content::IdentityUpdate { inbox_id, .. } => {
+            let update = parsed.identity_update().expect("an identity update");
             assert_eq!(inbox_id, parsed.topic.identifier());
             assert_eq!(update.inbox_id, hex::encode(inbox_id));
             assert!(!update.actions.is_empty(), "{}", recorded.source);

@@ -3,24 +3,39 @@
 
 use std::collections::{HashMap, HashSet};
 
-use prost::Message;
-use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
-use xmtp_protocol::{
-    Content, ParsedEnvelope, Topic, TopicKind, canonical_len, contract_wallet_signatures,
-};
+use prost::length_delimiter_len;
+use tokio::task::coop::consume_budget;
+use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
+use xmtp_protocol::{Content, ParsedEnvelope, Topic, TopicKind, canonical_len};
 use xmtp_store::publish::Duplicates;
 use xmtp_store::{EnvelopeKey, NewEnvelope, StoreError};
 
+use crate::request::PublishRequest;
+
 use super::{PublishFailure, PublishLimits, Published, Refusal, RetentionPeriods, Verdict};
+
+/// Number of the field `PublishRequest.envelopes`.
+pub(super) const ENVELOPES: u32 = 1;
+
+/// Bytes of that field's key.
+const ENVELOPES_KEY_LEN: usize = 1;
 
 /// The inputs of a request.
 pub(super) struct Batch {
     /// Distinct envelopes, in the order of their first appearance.
     pub(super) entries: Vec<Entry>,
-    /// For each input its entry; `None` for one that gives none.
-    positions: Vec<Option<usize>>,
+    /// For each input its entry; of no use, and not kept up, once an input is refused.
+    positions: Vec<usize>,
     /// The first input that parsing refuses.
     pub(super) refused: Option<(u32, Refusal)>,
+}
+
+/// What a request has named so far.
+#[derive(Default)]
+struct Seen {
+    /// Position of each distinct envelope among the entries.
+    entries: HashMap<EnvelopeKey, usize>,
+    topics: HashSet<Topic>,
 }
 
 /// One distinct envelope.
@@ -64,70 +79,90 @@ impl Entry {
 }
 
 impl Batch {
-    /// Parses every input. Only a bound on the whole request fails at once: it beats every refusal of
-    /// a single input.
-    pub(super) fn parse(
-        request: PublishRequest,
+    /// Parses every input, one at a time. Only a bound on the whole request fails at once: it beats every
+    /// refusal of a single input, as an input that cannot even be decoded beats every other failure.
+    pub(super) async fn parse(
+        request: &PublishRequest,
         limits: &PublishLimits,
     ) -> Result<Self, PublishFailure> {
-        let whole = |refusal| PublishFailure::Refused {
-            index: None,
-            refusal,
-        };
-        // Encoding again can make a request longer than it was on the wire.
-        if request.encoded_len() > limits.max_request_bytes {
-            return Err(whole(Refusal::RequestTooLarge));
-        }
         let mut batch = Self {
             entries: Vec::new(),
-            positions: Vec::with_capacity(request.envelopes.len()),
+            positions: Vec::new(),
             refused: None,
         };
-        let mut seen: HashMap<EnvelopeKey, usize> = HashMap::new();
-        let mut topics: HashSet<Topic> = HashSet::new();
-        for (index, envelope) in (0u32..).zip(request.envelopes) {
-            if canonical_len(&envelope) > limits.max_envelope_bytes {
-                batch.refuse(index, Refusal::EnvelopeTooLarge);
-                continue;
-            }
-            let Ok(parsed) = ParsedEnvelope::parse(envelope) else {
-                batch.refuse(index, Refusal::Malformed);
-                continue;
-            };
-            let entry = Entry { parsed, index };
-            let key = entry.key();
-            if let Some(&copied) = seen.get(&key) {
-                batch.positions.push(Some(copied));
-                continue;
-            }
-            if !topics.insert(key.topic) && key.topic.kind() == TopicKind::IdentityUpdate {
-                batch.refuse(index, Refusal::SecondUpdate);
-                continue;
-            }
-            if topics.len() > limits.max_publish_topics {
-                return Err(whole(Refusal::TooManyTopics));
-            }
-            if let Content::IdentityUpdate { update, .. } = &entry.parsed.content
-                && contract_wallet_signatures(update) > limits.max_scw_signatures
+        let mut seen = Seen::default();
+        let mut encoded_len = 0;
+        for (index, envelope) in (0u32..).zip(request.items::<ClientEnvelope>(ENVELOPES)) {
+            // A request can hold millions, and this thread has other requests to serve.
+            consume_budget().await;
+            let envelope = envelope?;
+            let length = canonical_len(&envelope);
+            // Encoding again can make a request longer than it was on the wire.
+            encoded_len += ENVELOPES_KEY_LEN + length_delimiter_len(length) + length;
+            if encoded_len > limits.max_request_bytes
+                || seen.topics.len() > limits.max_publish_topics
             {
-                batch.refuse(index, Refusal::TooManySignatures);
                 continue;
             }
-            seen.insert(key, batch.entries.len());
-            batch.positions.push(Some(batch.entries.len()));
-            batch.entries.push(entry);
+            if length > limits.max_envelope_bytes {
+                batch.refuse(index, Refusal::EnvelopeTooLarge);
+            } else if let Err(refusal) = batch.add(index, envelope, &mut seen, limits) {
+                batch.refuse(index, refusal);
+            }
         }
-        Ok(batch)
+        let whole = if encoded_len > limits.max_request_bytes {
+            Refusal::RequestTooLarge
+        } else if seen.topics.len() > limits.max_publish_topics {
+            Refusal::TooManyTopics
+        } else {
+            return Ok(batch);
+        };
+        Err(PublishFailure::Refused {
+            index: None,
+            refusal: whole,
+        })
     }
 
-    /// Keeps a refusal; later inputs are still looked at, since a bound on the whole request beats it.
+    fn add(
+        &mut self,
+        index: u32,
+        envelope: ClientEnvelope,
+        seen: &mut Seen,
+        limits: &PublishLimits,
+    ) -> Result<(), Refusal> {
+        let parsed = ParsedEnvelope::parse(envelope).map_err(|_| Refusal::Malformed)?;
+        let entry = Entry { parsed, index };
+        let key = entry.key();
+        if let Some(&copied) = seen.entries.get(&key) {
+            self.positions.push(copied);
+            return Ok(());
+        }
+        if !seen.topics.insert(key.topic) && key.topic.kind() == TopicKind::IdentityUpdate {
+            return Err(Refusal::SecondUpdate);
+        }
+        if let Content::IdentityUpdate {
+            contract_wallet_signatures,
+            ..
+        } = entry.parsed.content
+            && contract_wallet_signatures > limits.max_scw_signatures
+        {
+            return Err(Refusal::TooManySignatures);
+        }
+        seen.entries.insert(key, self.entries.len());
+        self.positions.push(self.entries.len());
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Keeps the first refusal; later inputs are still looked at, since a bound on the whole request beats
+    /// it.
     fn refuse(&mut self, index: u32, refusal: Refusal) {
         self.refused.get_or_insert((index, refusal));
-        self.positions.push(None);
     }
 
+    /// Whether there was no input.
     pub(super) const fn is_empty(&self) -> bool {
-        self.positions.is_empty()
+        self.positions.is_empty() && self.refused.is_none()
     }
 
     /// The answer: the refusal at the lowest index, of parsing or of `verdict`, or the metadata of
@@ -154,7 +189,7 @@ impl Batch {
                 let metadata = self
                     .positions
                     .iter()
-                    .map(|entry| known.get(&self.entries[(*entry)?].key()).copied())
+                    .map(|entry| known.get(&self.entries[*entry].key()).copied())
                     .collect::<Option<_>>()
                     .ok_or(StoreError::invariant(
                         "an envelope was neither stored nor found",

@@ -9,13 +9,15 @@ use std::time::Duration;
 use metrics::counter;
 use tokio::time::timeout;
 use tracing::{Instrument, info_span};
-use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
 use xmtp_store::publish::{Duplicates, PublishConnection, PublishLocks};
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
+use xmtp_streams::Streams;
 
-use batch::{Batch, Entry};
+use batch::{Batch, ENVELOPES, Entry};
+
+use crate::request::{PublishRequest, Undecodable};
 
 /// Bounds of a publish (API-131).
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,9 @@ impl Refusal {
 /// Why a publish stored nothing, or may have stored everything without saying so.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PublishFailure {
+    /// The request, or one of its envelopes, is no encoded message; nothing is stored.
+    #[error(transparent)]
+    Undecodable(#[from] Undecodable),
     /// An input, or the whole request, is refused; nothing is stored.
     #[error("{refusal}")]
     Refused {
@@ -154,6 +159,8 @@ struct Survivor<'a> {
 /// Carries out publishes.
 pub(crate) struct Publisher {
     primary: Primary,
+    /// Told of what is committed.
+    streams: Streams,
     validator: Arc<dyn Validator>,
     limits: PublishLimits,
     retention: RetentionPeriods,
@@ -162,12 +169,14 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(
         primary: Primary,
+        streams: Streams,
         validator: Arc<dyn Validator>,
         limits: PublishLimits,
         retention: RetentionPeriods,
     ) -> Self {
         Self {
             primary,
+            streams,
             validator,
             limits,
             retention,
@@ -179,27 +188,28 @@ impl Publisher {
         &self,
         request: PublishRequest,
     ) -> Result<Vec<Metadata>, PublishFailure> {
-        let inputs = request.envelopes.len() as u64;
-        let result = self.store(request).await;
+        let result = self.store(&request).await;
         let count = |outcome: &'static str, positions| {
             counter!("xmtp_publish_envelopes_total", "outcome" => outcome).increment(positions);
         };
         match result {
             Ok(Published { metadata, stored }) => {
                 count("stored", stored);
-                count("duplicate", inputs - stored);
+                count("duplicate", metadata.len() as u64 - stored);
                 Ok(metadata)
             }
             Err(failure) => {
-                count("rejected", inputs);
+                let inputs = request.count(&[ENVELOPES]).unwrap_or(0);
+                count("rejected", inputs as u64);
                 Err(failure)
             }
         }
     }
 
-    async fn store(&self, request: PublishRequest) -> Result<Published, PublishFailure> {
-        let batch =
-            info_span!("publish.parse_publish").in_scope(|| Batch::parse(request, &self.limits))?;
+    async fn store(&self, request: &PublishRequest) -> Result<Published, PublishFailure> {
+        let batch = Batch::parse(request, &self.limits)
+            .instrument(info_span!("publish.parse_publish"))
+            .await?;
         if batch.is_empty() {
             return Ok(Published {
                 metadata: Vec::new(),
@@ -253,15 +263,19 @@ impl Publisher {
         let mut survivors = Vec::with_capacity(new.len());
         for entry in new {
             let (verdict, validated_head) = match &entry.parsed.content {
-                Content::IdentityUpdate { update, .. } => {
+                Content::IdentityUpdate { .. } => {
                     let history = self.primary.history(&entry.parsed.topic).await?;
                     let verdict = if history.payloads.len() >= self.limits.max_identity_entries {
                         Some(Verdict::Refused(Refusal::HistoryFull))
                     } else {
+                        let update = entry
+                            .parsed
+                            .identity_update()
+                            .ok_or(StoreError::invariant("an encoded envelope does not decode"))?;
                         // The changes of the projection are not stored yet.
                         let verdict = self
                             .validator
-                            .identity_update(&history.payloads, update)
+                            .identity_update(&history.payloads, &update)
                             .await;
                         judged(verdict.map(drop))?
                     };
@@ -331,6 +345,8 @@ impl Publisher {
             .commit(&envelopes)
             .instrument(info_span!("db.commit_publish"))
             .await?;
+        self.streams
+            .committed(stored.iter().map(|metadata| &metadata.topic));
         let mut published = {
             known.extend(stored.iter().map(|metadata| (metadata.key(), *metadata)));
             batch.conclude(None, &known)?

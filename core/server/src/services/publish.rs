@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, info_span};
-use xmtp_protocol::proto::xmtp::backend::v1::{PublishRequest, PublishResponse};
+use xmtp_protocol::proto::xmtp::backend::v1::PublishResponse;
 
 use super::xmtp::backend::v1::publish_service_server::PublishService;
 use crate::publish::Publisher;
+use crate::request::PublishRequest;
 use crate::{status, wire};
 
 /// Serves publishes.

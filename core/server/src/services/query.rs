@@ -3,17 +3,22 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use prost::Message;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, info_span};
-use xmtp_protocol::proto::xmtp::backend::v1::{
-    Continuation, QueryNewestRequest, QueryRequest, Topic as WireTopic,
-};
+use xmtp_protocol::proto::xmtp::backend::v1::{self as v1, Continuation, Topic as WireTopic};
 use xmtp_protocol::{SequenceId, Topic, TopicKind};
 use xmtp_store::{NewestEnvelope, Page, Primary, Reads, TopicPosition};
 
 use super::xmtp::backend::v1::query_service_server::QueryService;
+use crate::request::{Encoded, QueryNewestRequest, QueryRequest};
 use crate::status;
 use crate::wire::{self, NewestResult, QueryNewestResponse, QueryResponse};
+
+/// Number of the field `QueryRequest.queries`.
+const QUERIES: u32 = 1;
+/// Number of the field `QueryNewestRequest.topics`.
+const TOPICS: u32 = 1;
 
 /// Bounds of queries (API-131), all counted on the request as sent.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +63,9 @@ impl QueryService for QueryEndpoint {
 
 impl QueryEndpoint {
     async fn page(&self, request: QueryRequest) -> Result<QueryResponse, Status> {
-        let positions = self.positions(&request)?;
+        within(&request, QUERIES, self.limits.max_query_topics)?;
+        let request = decode(request)?;
+        let positions = Self::positions(&request)?;
         let limit = match request.limit {
             0 => self.limits.default_query_limit,
             asked => asked.min(self.limits.max_query_limit),
@@ -92,8 +99,7 @@ impl QueryEndpoint {
 
     /// Checks every entry, then reads a topic that is named several times from its lowest cursor
     /// (API-242).
-    fn positions(&self, request: &QueryRequest) -> Result<Vec<TopicPosition>, Status> {
-        within(request.queries.len(), self.limits.max_query_topics)?;
+    fn positions(request: &v1::QueryRequest) -> Result<Vec<TopicPosition>, Status> {
         let mut positions: Vec<TopicPosition> = Vec::with_capacity(request.queries.len());
         let mut places: HashMap<Topic, usize> = HashMap::with_capacity(request.queries.len());
         for query in &request.queries {
@@ -118,14 +124,22 @@ impl QueryEndpoint {
     }
 
     async fn newest(&self, request: QueryNewestRequest) -> Result<QueryNewestResponse, Status> {
-        let full = request.include_full_envelope;
         let limits = &self.limits;
+        let (metadata, full) = (
+            limits.max_newest_metadata_topics,
+            limits.max_newest_full_topics,
+        );
+        within(&request, TOPICS, metadata.max(full))?;
+        let request = decode(request)?;
+        let full = request.include_full_envelope;
         let max = if full {
             limits.max_newest_full_topics
         } else {
             limits.max_newest_metadata_topics
         };
-        within(request.topics.len(), max)?;
+        if request.topics.len() > max {
+            return Err(too_many());
+        }
         let mut topics: Vec<Topic> = Vec::with_capacity(request.topics.len());
         let mut places: HashMap<Topic, usize> = HashMap::with_capacity(request.topics.len());
         for named in &request.topics {
@@ -170,12 +184,24 @@ fn topic(named: Option<&WireTopic>) -> Result<Topic, Status> {
     Topic::parse(&named.topic).map_err(|_| Status::invalid_argument("invalid topic"))
 }
 
-fn within(items: usize, max: usize) -> Result<(), Status> {
-    if items > max {
-        Err(Status::invalid_argument("request exceeds item limit"))
-    } else {
-        Ok(())
+/// Refuses a list that is too long before it is decoded.
+fn within<M: Message + Default>(
+    request: &Encoded<M>,
+    field: u32,
+    max: usize,
+) -> Result<(), Status> {
+    if request.count(&[field]).map_err(status::undecodable)? > max {
+        return Err(too_many());
     }
+    Ok(())
+}
+
+fn decode<M: Message + Default>(request: Encoded<M>) -> Result<M, Status> {
+    request.decode().map_err(status::undecodable)
+}
+
+fn too_many() -> Status {
+    Status::invalid_argument("request exceeds item limit")
 }
 
 /// What the transport says of a response that it would not send, said before it is built (API-283).

@@ -7,12 +7,13 @@ use futures::{Stream, StreamExt};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 use xmtp_protocol::proto::xmtp::backend::v1::{
-    CatchupTarget, Ping, Pong, SubscribeRequest, SubscribeStaticRequest, Topic as WireTopic,
-    TopicQuery, subscribe_request, subscribe_response, subscribe_static_response,
+    CatchupTarget, Ping, Pong, Topic as WireTopic, TopicQuery, subscribe_request,
+    subscribe_response, subscribe_static_response,
 };
-use xmtp_streams::{ClientFrame, End, Frame, Interest, Streams, Target, Update};
+use xmtp_streams::{ClientFrame, End, Frame, Interest, Limits, Streams, Target, Update};
 
 use super::xmtp::backend::v1::subscription_service_server::SubscriptionService;
+use crate::request::{SubscribeRequest, SubscribeStaticRequest, Undecodable};
 use crate::status;
 use crate::transport::StreamResponse;
 use crate::wire::{
@@ -25,6 +26,13 @@ pub(crate) struct SubscriptionEndpoint {
     pub(crate) keepalive_interval_ms: NonZeroU32,
 }
 
+/// Number of the field `SubscribeStaticRequest.topics`.
+const TOPICS: u32 = 1;
+/// Numbers of the fields `SubscribeRequest.update` and, in it, `adds` and `removes`.
+const UPDATE: u32 = 1;
+const ADDS: u32 = 2;
+const REMOVES: u32 = 3;
+
 type Frames<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -36,9 +44,11 @@ impl SubscriptionService for SubscriptionEndpoint {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let inbound = request
-            .into_inner()
-            .map(|frame| frame.map(client_frame).map_err(|s| broken(&s)));
+        let streams = self.streams.clone();
+        let inbound = request.into_inner().map(move |frame| match frame {
+            Ok(frame) => client_frame(frame, streams.limits()),
+            Err(status) => Err(broken(&status)),
+        });
         let output = self
             .streams
             .subscribe(inbound)
@@ -57,12 +67,14 @@ impl SubscriptionService for SubscriptionEndpoint {
         &self,
         request: Request<SubscribeStaticRequest>,
     ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
-        let topics: Vec<Interest> = request
-            .into_inner()
-            .topics
-            .into_iter()
-            .map(interest)
-            .collect();
+        let request = request.into_inner();
+        if request.count(&[TOPICS]).map_err(status::undecodable)?
+            > self.streams.limits().max_static_topics
+        {
+            return Err(status::stream_end(End::STATIC_REFUSED));
+        }
+        let request = request.decode().map_err(status::undecodable)?;
+        let topics: Vec<Interest> = request.topics.into_iter().map(interest).collect();
         let output = self
             .streams
             .subscribe_static(&topics)
@@ -94,9 +106,17 @@ fn broken(transport: &Status) -> End {
     }
 }
 
-fn client_frame(request: SubscribeRequest) -> ClientFrame {
+/// A frame, unless its lists are too long to be decoded.
+fn client_frame(frame: SubscribeRequest, limits: &Limits) -> Result<ClientFrame, End> {
+    let undecodable = |_: Undecodable| End::Undecodable;
+    if frame.count(&[UPDATE, ADDS]).map_err(undecodable)? > limits.max_update_adds
+        || frame.count(&[UPDATE, REMOVES]).map_err(undecodable)? > limits.max_update_removes
+    {
+        return Ok(ClientFrame::OversizedUpdate);
+    }
+    let request = frame.decode().map_err(undecodable)?;
     let encoded_len = request.encoded_len();
-    match request.request {
+    Ok(match request.request {
         None => ClientFrame::Unset,
         Some(subscribe_request::Request::Ping(ping)) => ClientFrame::Ping(ping.nonce),
         Some(subscribe_request::Request::Pong(pong)) => ClientFrame::Pong(pong.nonce),
@@ -110,7 +130,7 @@ fn client_frame(request: SubscribeRequest) -> ClientFrame {
                 .collect(),
             encoded_len,
         }),
-    }
+    })
 }
 
 fn interest(query: TopicQuery) -> Interest {

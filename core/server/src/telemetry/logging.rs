@@ -1,6 +1,9 @@
 //! Logs, on standard output (ARC-094).
 
+use std::io::IsTerminal;
+
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, fmt};
@@ -25,7 +28,13 @@ pub fn install_logging(level: LogLevel, format: LogFormat) -> Result<(), Logging
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let layer = fmt::layer().with_writer(std::io::stdout);
+    // Notices of PostgreSQL are not for the operator of this program.
+    let filter = Targets::new()
+        .with_default(filter)
+        .with_target("sqlx::postgres::notice", filter.min(LevelFilter::WARN));
+    let layer = fmt::layer()
+        .with_ansi(std::io::stdout().is_terminal())
+        .with_writer(std::io::stdout);
     let layer = match format {
         LogFormat::Text => layer.boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),

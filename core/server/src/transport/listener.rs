@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Stack;
+use super::opening::Opening;
 
-/// Time for a peer to send the head of an HTTP/1.1 request.
+/// Time for a peer to say which protocol it speaks, and to send the head of an HTTP/1.1 request.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Idle time before an HTTP/2 PING, and the time for its answer: a peer that vanished gives its socket
@@ -27,8 +28,8 @@ const HTTP2_KEEPALIVE: Duration = Duration::from_mins(1);
 /// Time for connections to close by themselves once every request has been answered.
 const CLOSE_GRACE: Duration = Duration::from_millis(100);
 
-/// Pause after a failed accept: usually the process is out of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a failed accept: usually the process is out of file descriptors, and says so in the log.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A bound port.
 pub(crate) struct Listener {
@@ -71,7 +72,7 @@ impl Listener {
             match accepted {
                 Ok((stream, _)) => self.connect(stream, &builder, &stack),
                 Err(error) => {
-                    tracing::warn!(kind = %error.kind(), "connection cannot be accepted");
+                    tracing::warn!(%error, "connection cannot be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -97,7 +98,8 @@ impl Listener {
         let service = TowerToHyperService::new(stack.clone());
         let (close, abort) = (self.close.clone(), self.abort.clone());
         self.connections.spawn(async move {
-            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+            let mut connection =
+                pin!(builder.serve_connection(TokioIo::new(Opening::new(stream)), service));
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
                 () = close.cancelled() => {

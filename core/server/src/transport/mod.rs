@@ -8,6 +8,7 @@ pub(crate) mod admission;
 mod cors;
 mod deadline;
 mod listener;
+mod opening;
 mod request_id;
 
 pub(crate) use admission::{Admission, StreamResponse};

@@ -8,9 +8,6 @@
 //! 4. the insert with its watermarks, and
 //! 5. the commit, both in [`PublishTransaction::commit`].
 //!
-//! Returning the connection costs two more, after the answer: the pool asks whether a transaction is
-//! still open, and whether the connection lives.
-//!
 //! A request with identity updates adds its history read and the comparison of heads.
 //!
 //! A future of this module that is dropped anywhere closes its connection: neither a lock nor an open
@@ -20,13 +17,13 @@ mod locks;
 
 use std::collections::HashMap;
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::PgConnection;
 use xmtp_protocol::{SequenceId, Topic};
 
 pub(crate) use locks::GlobalLock;
 pub use locks::PublishLocks;
 
-use crate::connection::Lease;
+use crate::pool::{Lease, answered};
 use crate::record::{MetadataRow, metadata_row, sequence_id};
 use crate::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 
@@ -49,7 +46,7 @@ impl Primary {
     /// [`StoreError`], [`ErrorKind::Connection`](crate::ErrorKind::Connection) when none is free in time.
     pub async fn publish(&self) -> Result<PublishConnection, StoreError> {
         Ok(PublishConnection {
-            lease: Lease::acquire(&self.pool).await?,
+            lease: self.pool.acquire().await?,
         })
     }
 
@@ -58,12 +55,15 @@ impl Primary {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn history(&self, topic: &Topic) -> Result<History, StoreError> {
-        let rows = sqlx::query!(
+        let mut lease = self.pool.acquire().await?;
+        let statement_timeout = lease.statement_timeout;
+        let read = sqlx::query!(
             "SELECT sequence_id, payload FROM envelopes WHERE topic = $1 ORDER BY sequence_id",
             topic.as_bytes()
         )
-        .fetch_all(&self.pool)
-        .await?;
+        .fetch_all(&mut *lease);
+        let rows = answered(statement_timeout, read).await?;
+        lease.release();
         let head = rows
             .last()
             .map_or(Ok(SequenceId::START), |row| sequence_id(row.sequence_id))?;
@@ -96,10 +96,7 @@ impl PublishConnection {
     /// # Errors
     /// [`StoreError`]; the connection is closed.
     pub async fn begin(mut self, locks: &PublishLocks) -> Result<PublishTransaction, StoreError> {
-        // Numbers only: there is nothing to escape.
-        sqlx::raw_sql(AssertSqlSafe(locks.begin_statement()))
-            .execute(&mut *self.lease)
-            .await?;
+        self.lease.begin(locks.begin_statement()).await?;
         Ok(PublishTransaction { lease: self.lease })
     }
 
@@ -141,26 +138,19 @@ impl PublishTransaction {
     /// after any other kind the outcome is unknown.
     pub async fn commit(mut self, envelopes: &[&NewEnvelope]) -> Result<Vec<Metadata>, StoreError> {
         let stored = insert(&mut self.lease, envelopes).await?;
-        sqlx::raw_sql("COMMIT").execute(&mut *self.lease).await?;
-        self.lease.release();
+        self.lease.commit().await?;
         Ok(stored)
     }
 
     /// Gives up the locks and the connection; stores nothing. A connection that cannot even do that is
     /// closed, which rolls back as well.
-    pub async fn rollback(mut self) {
-        if sqlx::raw_sql("ROLLBACK")
-            .execute(&mut *self.lease)
-            .await
-            .is_ok()
-        {
-            self.lease.release();
-        }
+    pub async fn rollback(self) {
+        let _ = self.lease.rollback().await;
     }
 }
 
 async fn find_duplicates(
-    connection: &mut PgConnection,
+    lease: &mut Lease,
     keys: &[EnvelopeKey],
 ) -> Result<Duplicates, StoreError> {
     let topics: Vec<&[u8]> = keys.iter().map(|key| key.topic.as_bytes()).collect();
@@ -168,7 +158,8 @@ async fn find_duplicates(
         .iter()
         .map(|key| &key.message_hash.as_bytes()[..])
         .collect();
-    let rows = sqlx::query_as!(
+    let statement_timeout = lease.statement_timeout;
+    let read = sqlx::query_as!(
         MetadataRow,
         r#"SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
                   stored.message_hash AS "message_hash!", stored.server_ns AS "server_ns!",
@@ -183,8 +174,8 @@ async fn find_duplicates(
         &topics as &[&[u8]],
         &hashes as &[&[u8]],
     )
-    .fetch_all(connection)
-    .await?;
+    .fetch_all(&mut **lease);
+    let rows = answered(statement_timeout, read).await?;
     rows.into_iter()
         .map(|row| Metadata::try_from(row).map(|metadata| (metadata.key(), metadata)))
         .collect()

@@ -72,9 +72,9 @@ async fn a_full_pool_is_a_missing_connection_in_bounded_time() {
     .await;
     let taken = store.primary.publish().await.unwrap();
     let error = failure(store.primary.publish().await);
-    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert_eq!(error.kind(), ErrorKind::PoolTimeout);
     let error = failure(store.primary.reads().heads(&[group(1)]).await);
-    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert_eq!(error.kind(), ErrorKind::PoolTimeout);
     taken.release();
     store.serves(1).await;
 }
@@ -197,7 +197,7 @@ async fn s16_a_frozen_publish_delays_nobody_beyond_the_publish_limit() {
         if let Err(error) = result {
             let kind = error.kind();
             assert!(
-                matches!(kind, ErrorKind::Timeout | ErrorKind::Connection),
+                matches!(kind, ErrorKind::Timeout | ErrorKind::PoolTimeout),
                 "{error}"
             );
         }

@@ -8,12 +8,13 @@ mod turn;
 pub(crate) mod update;
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
@@ -22,7 +23,7 @@ use crate::frame::{ClientFrame, Frame, Target, Update};
 use crate::metrics::{Phase, UpdateOutcome};
 use crate::output::{self, Output, OutputStream};
 use crate::registry::{LiveRow, Mailbox, RegistrationId};
-use crate::settings::Rate;
+use crate::settings::{FIRST_TURN_TOPICS, Rate};
 use crate::{End, Shared, metrics};
 use challenge::Challenge;
 use inbound::{ClientFrames, Inbound};
@@ -54,6 +55,8 @@ pub(crate) struct Session {
     /// Topics with history to fetch, each at most once, the next one first (ARC-086).
     ready: VecDeque<Topic>,
     turn: Turn,
+    /// Topics of the next turn: about as many as fill its frame, since rows beyond are looked up in vain.
+    turn_topics: usize,
     /// Registered topics whose targets are being read.
     pending: Option<Pending>,
     /// Why the stream ends; what it is while the stream lives is said of a cancelled task.
@@ -96,6 +99,15 @@ struct Control {
     inbound: Inbound,
 }
 
+impl Control {
+    fn take_update_token(&self) -> Result<(), End> {
+        self.updates.check().map_err(|_| {
+            metrics::update(UpdateOutcome::RateLimited);
+            End::RateLimited("update rate exceeded")
+        })
+    }
+}
+
 /// What the owner waits for.
 enum Event {
     Live(Vec<LiveRow>),
@@ -120,6 +132,7 @@ impl Session {
             topics: HashMap::new(),
             ready: VecDeque::new(),
             turn: Turn::Idle,
+            turn_topics: FIRST_TURN_TOPICS,
             pending: None,
             end: End::Shutdown,
         };
@@ -173,6 +186,8 @@ impl Session {
 
     /// Handles events until one ends the stream.
     async fn serve(&mut self, mut control: Option<&mut Control>) -> End {
+        // Moved only when it goes off: a busy stream puts its time off with every frame.
+        let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             self.start_turn();
             let timer = self.next_timer(
@@ -188,9 +203,17 @@ impl Session {
                 },
                 heads = heads(&mut self.pending) => Event::Heads(heads),
                 page = self.turn.read() => Event::Page(page),
-                frame = next_frame(control.as_deref_mut()) => Event::Client(frame),
+                // A frame may have to be answered: it waits for room, and the client's burst with it.
+                frame = next_frame(control.as_deref_mut()), if self.output.has_answer_room() =>
+                    Event::Client(frame),
                 () = self.output.taken() => Event::OutputTaken,
-                () = sleep_until_some(timer) => Event::Timer,
+                due = wait_until(alarm.as_mut(), timer) => {
+                    if let Some(later) = due {
+                        alarm.as_mut().reset(later);
+                        continue;
+                    }
+                    Event::Timer
+                }
             };
             if let Err(end) = self.handle(event, control.as_deref_mut()) {
                 return end;
@@ -277,11 +300,13 @@ impl Session {
                 }
                 Ok(())
             }
+            ClientFrame::OversizedUpdate => {
+                control.take_update_token()?;
+                metrics::update(UpdateOutcome::Invalid);
+                Err(End::UPDATE_REFUSED)
+            }
             ClientFrame::Update(update) => {
-                if control.updates.check().is_err() {
-                    metrics::update(UpdateOutcome::RateLimited);
-                    return Err(End::RateLimited("update rate exceeded"));
-                }
+                control.take_update_token()?;
                 control.line_bytes += update.encoded_len;
                 control.line.push_back(update);
                 self.next_update(control)?;
@@ -500,11 +525,16 @@ async fn heads(pending: &mut Option<Pending>) -> Result<Vec<SequenceId>, StoreEr
     }
 }
 
-async fn sleep_until_some(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
+/// Waits until `alarm` goes off and answers `timer` where that is later; never, without a timer. Cancel-safe.
+async fn wait_until(mut alarm: Pin<&mut Sleep>, timer: Option<Instant>) -> Option<Instant> {
+    let Some(timer) = timer else {
+        return std::future::pending().await;
+    };
+    if timer < alarm.deadline() {
+        alarm.as_mut().reset(timer);
     }
+    alarm.await;
+    (timer > Instant::now()).then_some(timer)
 }
 
 /// A bucket that is full now (API-258).

@@ -38,6 +38,7 @@ const TWO: Rate = Rate {
 fn settings() -> Settings {
     Settings {
         poll_interval: Duration::from_millis(10),
+        wake_on_commit: true,
         max_gap_ranges: 10,
         max_barrier_wait: Duration::from_secs(1),
         keepalive_interval_ms: NonZeroU32::MIN.saturating_add(59_999),

@@ -77,7 +77,7 @@ impl Session {
         }
         let topics: Vec<Topic> = self
             .ready
-            .drain(..self.ready.len().min(TURN_TOPICS))
+            .drain(..self.ready.len().min(self.turn_topics))
             .collect();
         let ranges = topics
             .iter()
@@ -145,6 +145,11 @@ impl Session {
             topics.len()
         };
         let unreached = topics.get(cut_at + 1..).unwrap_or_default();
+        self.turn_topics = if page.cut {
+            cut_at + 1
+        } else {
+            (self.turn_topics * 2).min(TURN_TOPICS)
+        };
         for (position, topic) in topics.iter().enumerate().take(cut_at + 1) {
             let Some(registration) = self.topics.get(topic) else {
                 continue;

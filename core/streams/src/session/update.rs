@@ -30,7 +30,7 @@ pub(crate) fn check(
         || update.adds.len() > limits.max_update_adds
         || update.removes.len() > limits.max_update_removes
     {
-        return Err(End::Invalid("invalid update id or item count"));
+        return Err(End::UPDATE_REFUSED);
     }
     let mut named = HashSet::with_capacity(update.adds.len() + update.removes.len());
     let mut adds = Vec::with_capacity(update.adds.len());
@@ -72,7 +72,7 @@ pub(crate) fn check_static(
     limits: &Limits,
 ) -> Result<Vec<(Topic, SequenceId)>, End> {
     if topics.is_empty() || topics.len() > limits.max_static_topics {
-        return Err(End::Invalid("invalid static topic count"));
+        return Err(End::STATIC_REFUSED);
     }
     let mut named = HashSet::with_capacity(topics.len());
     topics

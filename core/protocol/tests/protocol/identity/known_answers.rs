@@ -127,9 +127,11 @@ fn ident_005_recorded_identity_updates_apply_in_their_order() {
     let mut applied = 0;
     for recorded in recorded_envelopes() {
         let envelope = ClientEnvelope::decode(&recorded.envelope[..]).expect("it decodes");
-        let Content::IdentityUpdate { update, inbox_id } = parsed(envelope).content else {
+        let parsed = parsed(envelope);
+        let Content::IdentityUpdate { inbox_id, .. } = parsed.content else {
             continue;
         };
+        let update = parsed.identity_update().expect("it decodes again");
         let log = logs.entry(inbox_id).or_default();
         let verdict = if recorded.needs_chain {
             let error = judge(log, &update).expect_err("there is no chain");

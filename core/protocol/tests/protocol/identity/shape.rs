@@ -1,8 +1,9 @@
 //! The shape of an update, which is looked at before any signature: contract of identities, section 3.
 
+use xmtp_fixtures::envelope;
 use xmtp_fixtures::signers::{ContractWallet, Installation, Passkey, Signer, Wallet};
 use xmtp_protocol::{
-    contract_wallet_signatures,
+    Content, ParsedEnvelope,
     identity::{AssociationError, Identifier, IdentityError, SignatureError},
     proto::xmtp::identity::associations::{
         IdentityUpdate, MemberIdentifier, Signature, identity_action::Kind,
@@ -219,5 +220,13 @@ fn api_230_contract_wallet_signatures_are_counted_in_every_slot() {
         .change_recovery(&wallet, &passkey.identifier())
         .revoke(&passkey, &wallet.identifier())
         .sign();
-    assert_eq!(contract_wallet_signatures(&update), 7);
+    let parsed = ParsedEnvelope::parse(envelope(update)).expect("the update parses");
+    let Content::IdentityUpdate {
+        contract_wallet_signatures,
+        ..
+    } = parsed.content
+    else {
+        panic!("an identity update");
+    };
+    assert_eq!(contract_wallet_signatures, 7);
 }

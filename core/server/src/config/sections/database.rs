@@ -3,7 +3,6 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::{Deserialize, Deserializer};
-use url::Url;
 
 use crate::config::document::Build;
 use crate::config::error::Refusal;
@@ -65,8 +64,9 @@ impl DatabaseUrl {
             && text[scheme.len()..].starts_with("://")
             && !text.contains(char::is_whitespace)
             && text.split('%').skip(1).all(is_escape)
-            && Url::parse(text).is_ok();
-        let expected = "a postgres:// or postgresql:// address, special characters escaped with %";
+            && xmtp_store::is_usable_address(text);
+        let expected = "a postgres:// or postgresql:// address, special characters escaped with %, and of its \
+             parameters only those that the driver knows";
         (!sound).then(|| Refusal::Expected(expected.to_owned()))
     }
 }

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::scalar::{AtLeastOne, Count};
+use crate::config::scalar::{AtLeastOne, Count, Flag};
 
 /// Live delivery: the tailer, and the liveness of subscriptions.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -9,6 +9,10 @@ use crate::config::scalar::{AtLeastOne, Count};
 pub struct Streams {
     /// Milliseconds between two polls for new envelopes (ARC-071). Paces the boundary task too.
     pub poll_interval_ms: AtLeastOne<100>,
+    /// Whether a publish makes the instance that took it poll at once for the streams that it serves
+    /// itself. An addition to the specification: the interval remains what finds every envelope. No gain
+    /// where streams are served from a replica.
+    pub wake_on_commit: Flag<true>,
     /// Unresolved gap ranges, not single integers, that the tailer keeps before it fails the
     /// streams they concern with `RESOURCE_EXHAUSTED` (ARC-042).
     pub max_gap_ranges: AtLeastOne<10_000>,

@@ -11,14 +11,18 @@ use tempfile::NamedTempFile;
 use tokio::process::Command;
 use xmtp_test_support::TestDatabase;
 
-use crate::wire::Publish;
-use crate::{CLIENTS, load};
+use super::wire::Publish;
+use super::{CLIENTS, load};
 
 /// Names the folder of PostgreSQL's programs; set by `ci/postgres run`.
 const BIN_VARIABLE: &str = "XMTP_POSTGRES_BIN";
 
 /// Threads of pgbench.
 const THREADS: usize = 2;
+
+/// The bounds that the backend gives each of its sessions: PostgreSQL keeps a timer for every one of them.
+const SESSION: &str = "-c statement_timeout=5000 -c transaction_timeout=10000 \
+                       -c client_connection_check_interval=500";
 
 /// A database and what to run on it.
 pub(crate) struct Pgbench {
@@ -52,6 +56,7 @@ impl Pgbench {
             .arg("--file")
             .arg(self.script.path())
             .arg(&self.url)
+            .env("PGOPTIONS", SESSION)
             .stdin(Stdio::null())
             .output()
             .await

@@ -11,7 +11,7 @@ use xmtp_protocol::client::PublishServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::{ClientEnvelope, PublishRequest};
 use xmtp_test_support::payloads::{ContentType, mls_message};
 
-use crate::CLIENTS;
+use super::CLIENTS;
 
 /// Connections that the clients share.
 const CONNECTIONS: usize = 4;

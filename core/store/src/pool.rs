@@ -1,0 +1,373 @@
+//! Pooled connections, and how one returns to its pool (ARC-060).
+
+use std::fmt::{Debug, Formatter};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
+use metrics::counter;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::time::timeout;
+
+use crate::StoreError;
+
+/// A connection that has rested for this long is asked whether it lives before it is used. For one in
+/// steady use a round trip each time would be too dear: its death shows in its next statement.
+const RESTED: Duration = Duration::from_secs(1);
+
+/// Age at which a connection is replaced, so that its server process gives back what it has cached and
+/// a moved database is found again.
+const MAX_AGE: Duration = Duration::from_mins(30);
+
+/// What the network may add to a statement's own bound.
+const NETWORK_MARGIN: Duration = Duration::from_secs(1);
+
+/// Counts connections that were let go inside a transaction, which PostgreSQL then rolls back.
+const RELEASED_OPEN_TRANSACTIONS: &str = "xmtp_db_released_open_transactions_total";
+
+/// Waits for an answer to a statement that the server bounds by `statement_timeout`. It does not bound a
+/// network, or a host, that swallows statements.
+pub(crate) async fn answered<T>(
+    statement_timeout: Duration,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    match timeout(statement_timeout + NETWORK_MARGIN, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(StoreError::timeout("database does not answer")),
+    }
+}
+
+/// Connections to one database, opened when they are needed. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    connections: managed::Pool<Manager>,
+    /// Bound of every statement, and of the wait for a connection.
+    statement_timeout: Duration,
+}
+
+impl Pool {
+    /// At most `max_connections` at once; whoever wants one more waits for at most `statement_timeout`.
+    pub(crate) fn new(
+        options: PgConnectOptions,
+        max_connections: u32,
+        statement_timeout: Duration,
+    ) -> Self {
+        let connections = managed::Pool::builder(Manager { options })
+            .max_size(usize::try_from(max_connections).unwrap_or(usize::MAX))
+            // The one used last has its server process still in the caches.
+            .queue_mode(QueueMode::Lifo)
+            .build()
+            .expect("a pool without timeouts of its own needs no runtime");
+        Self {
+            connections,
+            statement_timeout,
+        }
+    }
+
+    /// Takes a connection.
+    pub(crate) async fn acquire(&self) -> Result<Lease, StoreError> {
+        let connection = timeout(self.statement_timeout, self.connections.get())
+            .await
+            .map_err(|_| StoreError::pool_timeout())??;
+        Ok(Lease {
+            connection: Some(connection),
+            statement_timeout: self.statement_timeout,
+            in_transaction: false,
+        })
+    }
+
+    /// Closes every connection: those in use when they are let go.
+    pub(crate) fn close(&self) {
+        self.connections.close();
+    }
+}
+
+impl Debug for Pool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+/// Opens connections, and looks at those that are to be used again.
+struct Manager {
+    options: PgConnectOptions,
+}
+
+impl managed::Manager for Manager {
+    type Type = PgConnection;
+    type Error = sqlx::Error;
+
+    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect_with(&self.options).await
+    }
+
+    async fn recycle(
+        &self,
+        connection: &mut PgConnection,
+        metrics: &Metrics,
+    ) -> RecycleResult<sqlx::Error> {
+        if metrics.age() > MAX_AGE {
+            return Err(managed::RecycleError::message("old"));
+        }
+        if metrics.last_used() > RESTED {
+            connection.ping().await?;
+        }
+        Ok(())
+    }
+}
+
+impl From<PoolError<sqlx::Error>> for StoreError {
+    fn from(error: PoolError<sqlx::Error>) -> Self {
+        match error {
+            PoolError::Backend(error) => error.into(),
+            PoolError::Closed => Self::pool_closed(),
+            PoolError::Timeout(_)
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => Self::pool_timeout(),
+        }
+    }
+}
+
+/// A pooled connection that returns to its pool only when its holder says that its work is done.
+///
+/// A cancelled future is dropped at any await point: its connection may then be inside a transaction, or
+/// wait for a lock, or owe an answer that nobody will read. Closing it makes PostgreSQL roll back without
+/// a further statement of ours, and nobody else ever gets it. So a return costs no round trip.
+pub(crate) struct Lease {
+    connection: Option<Object<Manager>>,
+    /// Bound of every statement.
+    pub(crate) statement_timeout: Duration,
+    /// From before `BEGIN` is sent until the end of the transaction is answered.
+    in_transaction: bool,
+}
+
+impl Lease {
+    /// Begins a transaction with `sql`, which starts with `BEGIN` and holds nothing of a caller's.
+    pub(crate) async fn begin(&mut self, sql: String) -> Result<(), sqlx::Error> {
+        self.in_transaction = true;
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    /// Commits, and gives the connection back.
+    pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
+        self.end("COMMIT").await
+    }
+
+    /// Rolls back, and gives the connection back.
+    pub(crate) async fn rollback(self) -> Result<(), sqlx::Error> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(&mut *self).await?;
+        self.in_transaction = false;
+        self.release();
+        Ok(())
+    }
+
+    /// Gives the connection back to its pool, unless it is inside a transaction.
+    pub(crate) fn release(mut self) {
+        if !self.in_transaction {
+            drop(self.connection.take());
+        }
+    }
+}
+
+impl Deref for Lease {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.connection
+            .as_deref()
+            .expect("a lease holds its connection until it is consumed")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.connection
+            .as_deref_mut()
+            .expect("a lease holds its connection until it is consumed")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            if self.in_transaction {
+                counter!(RELEASED_OPEN_TRANSACTIONS).increment(1);
+            }
+            drop(Object::take(connection));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+    use sqlx::Row;
+    use xmtp_test_support::{TestDatabase, eventually};
+
+    use super::*;
+
+    /// A pool of one, so that whoever comes next gets the connection that was let go.
+    fn pool_of_one(database: &TestDatabase) -> Pool {
+        Pool::new(database.options(), 1, Duration::from_secs(20))
+    }
+
+    /// The server process behind the next connection, and whether it is inside a transaction.
+    async fn session(pool: &Pool) -> (i32, bool) {
+        let mut lease = pool.acquire().await.unwrap();
+        let process = process(&mut lease).await;
+        let open = sqlx::raw_sql("SELECT transaction_timestamp() < statement_timestamp()");
+        let open = open.fetch_one(&mut *lease).await.unwrap().get(0);
+        lease.release();
+        (process, open)
+    }
+
+    async fn process(connection: &mut PgConnection) -> i32 {
+        let process = sqlx::query_scalar("SELECT pg_backend_pid()");
+        process.fetch_one(connection).await.unwrap()
+    }
+
+    async fn until_gone(database: &TestDatabase, process: i32) {
+        let mut witness = database.connect().await;
+        eventually("the session is gone", async || {
+            sqlx::query_scalar::<_, bool>(
+                "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)",
+            )
+            .bind(process)
+            .fetch_one(&mut witness)
+            .await
+            .unwrap()
+            .then_some(())
+        })
+        .await;
+    }
+
+    fn rolled_back(snapshotter: &Snapshotter) -> u64 {
+        snapshotter
+            .snapshot()
+            .into_vec()
+            .into_iter()
+            .filter(|(key, ..)| key.key().name() == RELEASED_OPEN_TRANSACTIONS)
+            .map(|(.., value)| match value {
+                DebugValue::Counter(count) => count,
+                _ => panic!("it is a counter"),
+            })
+            .sum()
+    }
+
+    // The recorder is this thread's, and the runtime runs every task on it.
+    #[tokio::test]
+    async fn arc_060_a_begin_dropped_unanswered_is_rolled_back_and_counted() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let (process, _) = session(&pool).await;
+        let mut lease = pool.acquire().await.unwrap();
+        {
+            // Slow, so that it cannot be answered within the one poll.
+            let begin = lease.begin("BEGIN; SELECT pg_sleep(0.1)".to_owned());
+            let mut unanswered = std::pin::pin!(begin);
+            let polled = unanswered
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        }
+        drop(lease);
+        let (next, open) = session(&pool).await;
+        assert!(next != process && !open);
+        until_gone(&database, process).await;
+        assert_eq!(rolled_back(&snapshotter), 1);
+    }
+
+    #[tokio::test]
+    async fn arc_060_an_open_transaction_is_never_given_back() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let mut lease = pool.acquire().await.unwrap();
+        let process = process(&mut lease).await;
+        lease.begin("BEGIN".to_owned()).await.unwrap();
+        lease.release();
+        let (next, open) = session(&pool).await;
+        assert!(next != process && !open);
+        until_gone(&database, process).await;
+        assert_eq!(rolled_back(&snapshotter), 1);
+    }
+
+    #[tokio::test]
+    async fn arc_060_an_ended_transaction_is_given_back_uncounted() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let (process, _) = session(&pool).await;
+        for commit in [true, false].repeat(10) {
+            let mut lease = pool.acquire().await.unwrap();
+            lease.begin("BEGIN".to_owned()).await.unwrap();
+            let ended = if commit {
+                lease.commit().await
+            } else {
+                lease.rollback().await
+            };
+            ended.unwrap();
+        }
+        assert_eq!(session(&pool).await, (process, false));
+        assert_eq!(rolled_back(&snapshotter), 0);
+    }
+
+    #[tokio::test]
+    async fn arc_060_a_connection_with_an_aborted_transaction_is_discarded() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let mut lease = pool.acquire().await.unwrap();
+        let process = process(&mut lease).await;
+        let aborted = lease.begin("BEGIN; SELECT 1 / 0".to_owned()).await;
+        assert!(aborted.is_err());
+        lease.release();
+        let (next, open) = session(&pool).await;
+        assert!(next != process && !open);
+        until_gone(&database, process).await;
+    }
+
+    #[tokio::test]
+    async fn a_rested_connection_that_died_is_replaced_before_anybody_uses_it() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let (process, _) = session(&pool).await;
+        sqlx::query("SELECT pg_terminate_backend($1)")
+            .bind(process)
+            .execute(&mut database.connect().await)
+            .await
+            .unwrap();
+        until_gone(&database, process).await;
+        tokio::time::sleep(RESTED).await;
+        assert_ne!(session(&pool).await.0, process);
+    }
+
+    #[tokio::test]
+    async fn a_closed_pool_refuses_and_closes_what_is_let_go() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let mut lease = pool.acquire().await.unwrap();
+        let process = process(&mut lease).await;
+        pool.close();
+        let error = pool.acquire().await.map(Lease::release).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Connection);
+        lease.release();
+        until_gone(&database, process).await;
+    }
+}
