@@ -62,12 +62,7 @@ async fn api_212_metadata_of_every_kind() {
             0,
             false,
         ),
-        (
-            key_package(),
-            package_topic.expect("legal"),
-            300,
-            false,
-        ),
+        (key_package(), package_topic.expect("legal"), 300, false),
         (
             commit_log_entry(4, 1),
             topic(TopicKind::CommitLogEntry, 4),
@@ -103,7 +98,8 @@ async fn api_212_metadata_of_every_kind() {
 #[tokio::test]
 async fn api_212_recorded_envelopes_are_described_as_they_were_recorded() {
     let backend = Backend::start().await;
-    let (valid, refused): (Vec<&Recorded>, Vec<_>) = recorded().iter().partition(|it| it.is_valid());
+    let (valid, refused): (Vec<&Recorded>, Vec<_>) =
+        recorded().iter().partition(|it| it.is_valid());
     let mut receipts = Vec::new();
     for recorded in &valid {
         let meta = backend.publish([recorded.decode()]).await.remove(0);
@@ -121,7 +117,10 @@ async fn api_212_recorded_envelopes_are_described_as_they_were_recorded() {
         }
     }
     assert_eq!(receipts.len() + refused.len(), 110);
-    assert!(receipts.len() >= 97, "all but two updates and eleven packages");
+    assert!(
+        receipts.len() >= 97,
+        "all but two updates and eleven packages"
+    );
     let rows = backend.count("envelopes").await;
     assert_eq!(usize::try_from(rows), Ok(receipts.len()));
 
