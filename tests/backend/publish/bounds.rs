@@ -187,7 +187,7 @@ fn wallet_signed(address: u8, slots: usize) -> ClientEnvelope {
 async fn api_131_contract_wallet_signatures_of_an_update_are_bounded() {
     let backend = Backend::with("limits.max_scw_signatures = 1").await;
     let refused = backend
-        .try_publish([wallet_signed(1, 1), wallet_signed(2, 2)])
+        .try_publish([group_message(1, "a"), wallet_signed(2, 2)])
         .await;
     assert_eq!(refusal(refused), at(Some(1), Reason::TooLarge));
     stored(&backend, 0, 0).await;
