@@ -94,6 +94,8 @@ pub(crate) enum LineFault {
 pub(crate) enum Fault {
     #[error("published, but not with exactly one receipt")]
     ReceiptCount,
+    #[error("refused, and there all the same")]
+    Stored,
     #[error("the receipt has no cursor")]
     NoCursor,
     #[error("the receipt names another topic")]

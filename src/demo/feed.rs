@@ -1,9 +1,11 @@
 //! The stream's side: every envelope of the recording, exactly once, by history or live.
 
 use std::collections::HashMap;
+use std::pin::pin;
 
 use futures::SinkExt;
 use futures::channel::mpsc;
+use tokio::select;
 use tonic::Streaming;
 use tonic::transport::Channel;
 use xmtp_protocol::Topic;
@@ -15,8 +17,8 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 };
 
 use super::error::{DemoError, Fault, Step};
-use super::place;
 use super::recording::Recording;
+use super::{Receipt, place};
 
 /// Requests on their way; there is never more than one update, one ping and one pong.
 const REQUESTS: usize = 4;
@@ -72,30 +74,36 @@ impl Feed {
         }
     }
 
-    /// Reads until every envelope has been there, and once more for what may be there twice.
+    /// Reads while `publishing`, then until every envelope that has a receipt has been there, and once more
+    /// for what may be there twice.
     pub(super) async fn collect(
         &mut self,
         recording: &Recording,
-    ) -> Result<Vec<ServerEnvelope>, DemoError> {
+        publishing: impl Future<Output = Result<Vec<Receipt>, DemoError>>,
+    ) -> Result<(Vec<Receipt>, Vec<Option<ServerEnvelope>>), DemoError> {
         let mut seen: Vec<Option<ServerEnvelope>> = vec![None; recording.envelopes.len()];
-        let mut missing = seen.len();
-        while missing > 0 {
-            let Response::Messages(messages) = self.next().await? else {
-                return Err(DemoError::Frame);
-            };
-            missing -= self.take(messages.envelopes, recording, &mut seen)?;
+        let mut publishing = pin!(publishing);
+        let receipts = loop {
+            select! {
+                receipts = &mut publishing => break receipts?,
+                response = self.next() => self.take(messages(response?)?, recording, &mut seen)?,
+            }
+        };
+        let missing = |seen: &[Option<ServerEnvelope>]| {
+            let mut pairs = receipts.iter().zip(seen);
+            pairs.any(|(receipt, seen)| receipt.is_ok() && seen.is_none())
+        };
+        while missing(&seen) {
+            let envelopes = messages(self.next().await?)?;
+            self.take(envelopes, recording, &mut seen)?;
         }
         send(&mut self.requests, Request::Ping(Ping { nonce: NONCE })).await?;
         loop {
             match self.next().await? {
-                Response::Messages(messages) => {
-                    self.take(messages.envelopes, recording, &mut seen)?;
-                }
-                Response::Pong(Pong { nonce: NONCE }) => break,
-                _ => return Err(DemoError::Frame),
+                Response::Pong(Pong { nonce: NONCE }) => return Ok((receipts, seen)),
+                response => self.take(messages(response)?, recording, &mut seen)?,
             }
         }
-        Ok(seen.into_iter().flatten().collect())
     }
 
     /// Whether an envelope came after the history of its topic.
@@ -105,14 +113,13 @@ impl Feed {
             .is_some_and(|target| position > *target)
     }
 
-    /// Keeps what belongs to the recording; answers how much that was.
+    /// Keeps what belongs to the recording.
     fn take(
         &mut self,
         envelopes: Vec<ServerEnvelope>,
         recording: &Recording,
         seen: &mut [Option<ServerEnvelope>],
-    ) -> Result<usize, DemoError> {
-        let mut taken = 0;
+    ) -> Result<(), DemoError> {
         for envelope in envelopes {
             let (key, position) = place(&envelope, Step::Stream)?;
             let index = recording.find(&key);
@@ -130,10 +137,9 @@ impl Feed {
             }
             if let Some(index) = index {
                 seen[index] = Some(envelope);
-                taken += 1;
             }
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// The next frame that is for us; the server's pings are answered.
@@ -167,6 +173,13 @@ async fn send(
         .send(request)
         .await
         .map_err(|_| DemoError::StreamEnded)
+}
+
+fn messages(response: Response) -> Result<Vec<ServerEnvelope>, DemoError> {
+    match response {
+        Response::Messages(messages) => Ok(messages.envelopes),
+        _ => Err(DemoError::Frame),
+    }
 }
 
 fn from_start(topic: &Topic) -> TopicQuery {

@@ -2,19 +2,20 @@
 //!
 //! Recorded envelopes are published, streamed back and queried, and the three answers are compared with
 //! the recording and with each other. A server that has them already answers with what it stored then,
-//! and the stream's history shows them instead of its live part.
+//! and the stream's history shows them instead of its live part. What a server may refuse ([`Expected`]) is
+//! counted apart.
 
 mod error;
 mod feed;
 mod query;
 mod recording;
+mod refusal;
 mod report;
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use futures::try_join;
 use tokio::runtime;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -28,6 +29,7 @@ pub(crate) use error::DemoError;
 use error::{Fault, Step};
 use feed::Feed;
 use recording::Recording;
+use refusal::Expected;
 pub(crate) use report::Report;
 
 /// The recording that the program brings along.
@@ -41,6 +43,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What an envelope is known by (API-211).
 type Key = (Topic, MessageHash);
+
+/// What a publish of one envelope gives.
+type Receipt = Result<EnvelopeMeta, Expected>;
 
 /// Shows the envelopes of `file`, or those that the program brings along, to the server at `url`.
 ///
@@ -64,10 +69,9 @@ async fn show(url: &Uri, recording: &Recording) -> Result<Report, DemoError> {
     within(deadline, Step::Configuration, greet(&channel)).await?;
     // Before anything is published, so that what is new arrives live.
     let mut feed = within(deadline, Step::Stream, Feed::open(&channel, recording)).await?;
-    let (receipts, streamed) = try_join!(
-        within(deadline, Step::Publish, publish(&channel, recording)),
-        within(deadline, Step::Stream, feed.collect(recording)),
-    )?;
+    let publishing = within(deadline, Step::Publish, publish(&channel, recording));
+    let (receipts, streamed) =
+        within(deadline, Step::Stream, feed.collect(recording, publishing)).await?;
     let queried = within(
         deadline,
         Step::Query,
@@ -77,10 +81,18 @@ async fn show(url: &Uri, recording: &Recording) -> Result<Report, DemoError> {
 
     let mut report = Report::default();
     for (index, recorded) in recording.envelopes.iter().enumerate() {
-        let (receipt, streamed) = (&receipts[index], &streamed[index]);
         let fault = |fault| DemoError::Envelope {
             line: recorded.line,
             fault,
+        };
+        let (receipt, streamed) = match (&receipts[index], &streamed[index]) {
+            (Ok(receipt), Some(streamed)) => (receipt, streamed),
+            (Ok(_), None) => return Err(fault(Fault::Missing(Step::Stream))),
+            (Err(expected), None) if queried[index].is_none() => {
+                report.refuse(recorded.topic.kind(), *expected);
+                continue;
+            }
+            (Err(_), _) => return Err(fault(Fault::Stored)),
         };
         recorded.check_receipt(receipt).map_err(fault)?;
         recorded
@@ -134,22 +146,29 @@ async fn greet(channel: &Channel) -> Result<(), DemoError> {
 }
 
 /// Publishes one envelope after the other, as clients do; the receipts are in the recording's order.
-async fn publish(channel: &Channel, recording: &Recording) -> Result<Vec<EnvelopeMeta>, DemoError> {
+async fn publish(channel: &Channel, recording: &Recording) -> Result<Vec<Receipt>, DemoError> {
     let mut publisher = PublishServiceClient::new(channel.clone());
     let mut receipts = Vec::with_capacity(recording.envelopes.len());
     for recorded in &recording.envelopes {
         let request = PublishRequest {
             envelopes: vec![recorded.envelope.clone()],
         };
-        let answer = publisher.publish(request).await;
-        let metas = answer.map_err(Step::Publish.refused())?.into_inner();
-        let Ok([receipt]) = <[EnvelopeMeta; 1]>::try_from(metas.envelope_metas) else {
+        let metas = match publisher.publish(request).await {
+            Ok(answer) => answer.into_inner().envelope_metas,
+            Err(status) => {
+                let expected = Expected::of(&recorded.envelope, status.code())
+                    .ok_or_else(|| Step::Publish.refused()(status))?;
+                receipts.push(Err(expected));
+                continue;
+            }
+        };
+        let Ok([receipt]) = <[EnvelopeMeta; 1]>::try_from(metas) else {
             return Err(DemoError::Envelope {
                 line: recorded.line,
                 fault: Fault::ReceiptCount,
             });
         };
-        receipts.push(receipt);
+        receipts.push(Ok(receipt));
     }
     Ok(receipts)
 }

@@ -3,21 +3,20 @@
 use tonic::transport::Channel;
 use xmtp_protocol::client::QueryServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::{
-    Cursor, EnvelopeMeta, QueryNewestRequest, QueryRequest, ServerEnvelope, Topic as WireTopic,
-    TopicQuery,
+    Cursor, QueryNewestRequest, QueryRequest, ServerEnvelope, Topic as WireTopic, TopicQuery,
 };
 use xmtp_protocol::{Topic, TopicKind};
 
 use super::error::{DemoError, Fault, Step};
 use super::recording::Recording;
-use super::{place, position};
+use super::{Receipt, place, position};
 
 /// Reads every topic. The answer is in the recording's order; `None` stands for a key package that is
-/// not the newest of its topic, which no query shows.
+/// not the newest of its topic, which no query shows, and for what was refused.
 pub(super) async fn run(
     channel: &Channel,
     recording: &Recording,
-    receipts: &[EnvelopeMeta],
+    receipts: &[Receipt],
 ) -> Result<Vec<Option<ServerEnvelope>>, DemoError> {
     let mut client = QueryServiceClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
     let mut found: Vec<Option<ServerEnvelope>> = vec![None; recording.envelopes.len()];
@@ -39,9 +38,12 @@ pub(super) async fn run(
             }
         }
         for (index, recorded) in recording.envelopes.iter().enumerate() {
+            let Ok(receipt) = &receipts[index] else {
+                continue;
+            };
             // What is newer than ours is somebody else's, and hides ours legitimately.
             let hidden = topic.kind() == TopicKind::KeyPackage
-                && position(&receipts[index]).is_some_and(|ours| ours < head);
+                && position(receipt).is_some_and(|ours| ours < head);
             if recorded.topic == topic && found[index].is_none() && !hidden {
                 return Err(DemoError::Envelope {
                     line: recorded.line,

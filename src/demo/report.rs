@@ -5,9 +5,14 @@ use std::fmt;
 
 use xmtp_protocol::TopicKind;
 
-/// One row for each kind that the recording has.
+use super::refusal::Expected;
+
+/// One row for each kind that the recording has, and below them what was refused.
 #[derive(Default)]
-pub(crate) struct Report(BTreeMap<TopicKind, Row>);
+pub(crate) struct Report {
+    rows: BTreeMap<TopicKind, Row>,
+    refused: BTreeMap<(TopicKind, Expected), usize>,
+}
 
 #[derive(Default)]
 struct Row {
@@ -16,22 +21,25 @@ struct Row {
     /// Streamed after the history, therefore stored by this run.
     live: usize,
     queried: usize,
-    first: u64,
-    last: u64,
+    /// Smallest and largest sequence id.
+    ids: Option<(u64, u64)>,
 }
 
 impl Report {
     /// Counts an envelope that was published, streamed and, where it is not hidden, queried.
     pub(super) fn add(&mut self, kind: TopicKind, position: u64, live: bool, queried: bool) {
-        let row = self.0.entry(kind).or_insert(Row {
-            first: position,
-            ..Row::default()
-        });
+        let row = self.rows.entry(kind).or_default();
         row.published += 1;
         row.live += usize::from(live);
         row.queried += usize::from(queried);
-        row.first = row.first.min(position);
-        row.last = row.last.max(position);
+        let (first, last) = row.ids.unwrap_or((position, position));
+        row.ids = Some((first.min(position), last.max(position)));
+    }
+
+    /// Counts an envelope that was refused for a good reason.
+    pub(super) fn refuse(&mut self, kind: TopicKind, expected: Expected) {
+        self.rows.entry(kind).or_default();
+        *self.refused.entry((kind, expected)).or_default() += 1;
     }
 }
 
@@ -42,7 +50,11 @@ impl fmt::Display for Report {
             "{:<16}  {:>9}  {:>8}  {:>4}  {:>7}  {:>8}  {:>8}",
             "kind", "published", "streamed", "live", "queried", "first id", "last id"
         )?;
-        for (kind, row) in &self.0 {
+        for (kind, row) in &self.rows {
+            let ids = row
+                .ids
+                .map(|(first, last)| [first, last].map(|id| id.to_string()));
+            let [first, last] = ids.unwrap_or_else(|| ["-", "-"].map(str::to_owned));
             write!(
                 f,
                 "\n{:<16}  {:>9}  {:>8}  {:>4}  {:>7}  {:>8}  {:>8}",
@@ -51,9 +63,12 @@ impl fmt::Display for Report {
                 row.published,
                 row.live,
                 row.queried,
-                row.first,
-                row.last,
+                first,
+                last,
             )?;
+        }
+        for ((kind, expected), count) in &self.refused {
+            write!(f, "\n{}, {count} refused: {expected}", name(*kind))?;
         }
         Ok(())
     }

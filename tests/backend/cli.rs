@@ -5,9 +5,11 @@ use std::process::Output;
 use nix::sys::signal::Signal;
 use sqlx::Connection;
 use tempfile::NamedTempFile;
+use xmtp_fixtures::{KeyPackageBuilder, envelope};
+use xmtp_protocol::ParsedEnvelope;
 use xmtp_protocol::client::PublishServiceClient;
-use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
-use xmtp_test_support::payloads::group_message;
+use xmtp_protocol::proto::xmtp::backend::v1::{ClientEnvelope, PublishRequest};
+use xmtp_test_support::payloads::{group_message, identity_update, installation, recorded};
 use xmtp_test_support::{TestDatabase, eventually};
 
 use crate::harness::connect;
@@ -21,13 +23,45 @@ fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("the program writes text")
 }
 
-/// Runs the demonstration against `server`, which has to succeed; answers its table.
+/// Runs the demonstration against `server`, which has to succeed and to refuse what it cannot take today;
+/// answers its table.
 async fn demo(server: &Process) -> Vec<Vec<String>> {
-    let output = run(["demo", "--url", &server.url()]).await;
+    let (table, refused) = demo_of(server, &[]).await;
+    let wallets = recorded().iter().filter(|it| it.needs_chain).count();
+    let expired = recorded().len() - wallets - valid();
+    let expected = [
+        (wallets, "identity update", "UNAVAILABLE, as expected"),
+        (expired, "key package", "INVALID_ARGUMENT, as expected"),
+    ];
+    let expected = expected.into_iter().filter(|(count, ..)| *count > 0);
+    let expected: Vec<String> = expected
+        .map(|(count, kind, why)| format!("{kind}, {count} refused: {why}"))
+        .collect();
+    assert_eq!(refused.len(), expected.len(), "{refused:?}");
+    for (line, expected) in refused.iter().zip(&expected) {
+        assert!(line.starts_with(expected), "{line}");
+    }
+    table
+}
+
+/// The table, and the lines below it that say what was refused.
+async fn demo_of(server: &Process, arguments: &[&str]) -> (Vec<Vec<String>>, Vec<String>) {
+    let url = server.url();
+    let output = run(["demo", "--url", &url].iter().chain(arguments)).await;
     assert!(output.status.success(), "{}", stderr(&output));
     let mut lines: Vec<&str> = stdout(&output).lines().collect();
     assert_eq!(lines.pop(), Some("success"));
-    lines.iter().map(|line| cells(line)).collect()
+    let (refused, table): (Vec<&str>, Vec<_>) =
+        lines.iter().partition(|line| line.contains(" refused: "));
+    (
+        table.into_iter().map(cells).collect(),
+        refused.into_iter().map(str::to_owned).collect(),
+    )
+}
+
+/// How many recorded envelopes a server without chains takes today.
+fn valid() -> usize {
+    recorded().iter().filter(|it| it.is_valid()).count()
 }
 
 /// The cells of a line, which two spaces or more part.
@@ -62,7 +96,7 @@ async fn api_211_the_demonstration_succeeds_again_on_what_it_stored() {
     let first = demo(&server).await;
     assert_eq!(first.len(), 6, "a header and five kinds: {first:?}");
     let published = total(&first, "published");
-    assert_eq!(published, xmtp_test_support::payloads::recorded().len());
+    assert_eq!(published, valid());
     assert_eq!(total(&first, "live"), published);
 
     let second = demo(&server).await;
@@ -91,7 +125,7 @@ async fn the_demonstration_says_in_one_line_why_it_fails() {
     refuse.await.expect("the other server ends");
 
     // The recording is compared with what the server makes of it.
-    let recorded = xmtp_test_support::payloads::recorded();
+    let recorded = recorded();
     let line = |hash: &str, flag: bool| {
         let it = &recorded[0];
         let file = NamedTempFile::new().expect("a temporary file");
@@ -116,6 +150,51 @@ async fn the_demonstration_says_in_one_line_why_it_fails() {
     ] {
         let path = file.path().to_str().expect("a temporary path is Unicode");
         demo_fails(&["--url", &url, "--file", path], text).await;
+    }
+}
+
+/// A recording of this envelope alone.
+fn recording(envelope: &ClientEnvelope) -> NamedTempFile {
+    let parsed = ParsedEnvelope::parse(envelope.clone()).expect("it parses");
+    let file = NamedTempFile::new().expect("a temporary file");
+    let line = format!(
+        "{{\"topic\": \"{}\", \"hash\": \"{}\", \"is_commit_or_proposal\": false, \"envelope\": \"{}\"}}\n",
+        hex::encode(parsed.topic.as_bytes()),
+        hex::encode(parsed.hash.as_bytes()),
+        hex::encode(&parsed.payload),
+    );
+    std::fs::write(file.path(), line).expect("the file can be written");
+    file
+}
+
+#[tokio::test]
+async fn the_demonstration_tells_an_aged_recording_from_a_faulty_server() {
+    let database = TestDatabase::create().await;
+    let server = Process::serve(&database, "").await;
+    let url = server.url();
+    let installation = installation();
+    let package = |change: &dyn Fn(&mut KeyPackageBuilder<'_>)| {
+        let mut package = KeyPackageBuilder::new(&installation, &"ab".repeat(32));
+        change(&mut package);
+        recording(&envelope(package.build()))
+    };
+    let path = |file: &NamedTempFile| file.path().to_str().expect("Unicode").to_owned();
+
+    let expired = package(&|package| package.not_after = 2);
+    let (table, refused) = demo_of(&server, &["--file", &path(&expired)]).await;
+    assert_eq!(total(&table, "published"), 0);
+    let text = "key package, 1 refused: INVALID_ARGUMENT, as expected";
+    assert!(
+        refused.len() == 1 && refused[0].starts_with(text),
+        "{refused:?}"
+    );
+
+    // Nothing else may be refused: a wrong signature, and an update without the one before it.
+    let unsigned = package(&|package| package.signature = Some(vec![0; 64]));
+    let early = recording(&identity_update(1, 2));
+    for file in [unsigned, early] {
+        let text = "publish: the server answers InvalidArgument";
+        demo_fails(&["--url", &url, "--file", &path(&file)], text).await;
     }
 }
 

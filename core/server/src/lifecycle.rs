@@ -4,14 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
-use xmtp_protocol::ParseOnly;
+use xmtp_protocol::NetworkValidator;
 use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
 use xmtp_streams::Streams;
@@ -311,6 +311,13 @@ async fn stop_database(database: Option<Box<dyn ProvidedDatabase>>) {
     }
 }
 
+/// The clock that lifetimes of key packages are held against (JOIN-008).
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since_epoch| since_epoch.as_secs())
+}
+
 fn routes(
     config: &Config,
     configuration: ConfigurationEndpoint,
@@ -328,7 +335,7 @@ fn routes(
     let publisher = Publisher::new(
         primary.clone(),
         streams.clone(),
-        Arc::new(ParseOnly),
+        Arc::new(NetworkValidator::new(unix_seconds)),
         publish_limits(config),
         retention(config),
     );

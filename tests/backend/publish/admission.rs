@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use proptest::prelude::any;
 use proptest::proptest;
+use prost::Message;
 use tonic::Code;
+use xmtp_fixtures::signers::Installation;
+use xmtp_fixtures::{IdentityUpdateBuilder, envelope, inbox_id_of};
 use xmtp_protocol::client::PublishServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::client_envelope::Payload;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
@@ -13,12 +16,14 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 use xmtp_protocol::proto::xmtp::identity::associations::IdentityUpdate;
 use xmtp_protocol::{ParsedEnvelope, TopicKind};
 use xmtp_test_support::payloads::{
-    ContentType, commit_log_entry, group_message, identity_update, mls_message, topic, welcome,
+    ContentType, commit_log_entry, group_message, identity_update, mls_message, owner, topic,
+    welcome,
 };
 
 use super::{PATH, at, malformed, refusal, sized, stored};
 use crate::harness::{Backend, meta_id, query, sequence_id};
 use crate::raw::{self, frame};
+use crate::storage;
 
 fn welcome_to(installation_key: &[u8]) -> ClientEnvelope {
     let inline = welcome_message::V1 {
@@ -44,10 +49,21 @@ fn update_of(inbox_id: &str) -> ClientEnvelope {
 #[tokio::test]
 async fn topic_001_the_case_of_an_inbox_id_makes_no_second_topic() {
     let backend = Backend::start().await;
-    let lower = backend.publish([update_of(&"ab".repeat(32))]).await;
-    let upper = backend.publish([update_of(&"AB".repeat(32))]).await;
+    let lower = backend.publish([identity_update(1, 1)]).await;
+    let (owner, added) = (owner(1), Installation::new("added"));
+    let upper = IdentityUpdateBuilder::new(&inbox_id_of(&owner, 0).to_uppercase())
+        .add(&owner, &added)
+        .sign();
+    let upper = envelope(upper);
+    // The log is written in one case (IDENT-003), so what is new is refused; what is stored is found.
+    assert_eq!(
+        refusal(backend.try_publish([upper.clone()]).await),
+        at(Some(0), Reason::InvalidIdentityUpdate)
+    );
+    let inbox = topic(TopicKind::IdentityUpdate, 1);
+    storage::store(&backend.database, &inbox, &upper.encode_to_vec()).await;
+    let upper = backend.publish([upper]).await;
     assert_eq!(lower[0].topic, upper[0].topic);
-    let inbox = topic(TopicKind::IdentityUpdate, 0xab);
     assert_eq!(backend.read(&inbox).await.len(), 2);
 }
 

@@ -3,23 +3,20 @@
 use bytes::Bytes;
 use prost::Message;
 use tonic::Code;
-use xmtp_protocol::TopicKind;
+use xmtp_fixtures::signers::{ContractWallet, Installation};
+use xmtp_fixtures::{IdentityUpdateBuilder, envelope, inbox_id_of};
 use xmtp_protocol::client::{PublishServiceClient, QueryServiceClient};
-use xmtp_protocol::proto::xmtp::backend::v1::client_envelope::Payload;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, PublishRequest, PublishResponse, QueryRequest,
 };
-use xmtp_protocol::proto::xmtp::identity::associations::identity_action::Kind;
-use xmtp_protocol::proto::xmtp::identity::associations::{
-    AddAssociation, IdentityAction, IdentityUpdate, Signature, SmartContractWalletSignature,
-    signature,
-};
+use xmtp_protocol::{ParsedEnvelope, TopicKind};
 use xmtp_test_support::payloads::{group_message, identity_update, topic, welcome};
 
 use super::{PATH, at, encoded, failed, malformed, refusal, request, sized, stored};
 use crate::harness::{Backend, meta_id, publish_error, query, sequence_id};
 use crate::raw::{self, frame};
+use crate::storage;
 
 #[tokio::test]
 async fn api_282_an_envelope_may_have_its_limit_and_no_byte_more() {
@@ -176,47 +173,32 @@ async fn api_223_a_bound_on_the_request_beats_an_earlier_refusal() {
 }
 
 /// An update that a contract wallet has signed in `slots` slots, one or two.
-fn wallet_signed(inbox: u8, slots: usize) -> ClientEnvelope {
-    let signed = |slot: usize| {
-        (slot < slots).then(|| Signature {
-            signature: Some(signature::Signature::Erc6492(
-                SmartContractWalletSignature::default(),
-            )),
-        })
-    };
-    let add = AddAssociation {
-        existing_member_signature: signed(0),
-        new_member_signature: signed(1),
-        ..Default::default()
-    };
-    let update = IdentityUpdate {
-        actions: vec![IdentityAction {
-            kind: Some(Kind::Add(add)),
-        }],
-        client_timestamp_ns: 1,
-        inbox_id: format!("{inbox:02x}").repeat(32),
-    };
-    ClientEnvelope {
-        payload: Some(Payload::IdentityUpdate(update)),
-    }
+fn wallet_signed(address: u8, slots: usize) -> ClientEnvelope {
+    let wallet = ContractWallet::new(1, address);
+    let installation = Installation::new("of a contract wallet");
+    let update = IdentityUpdateBuilder::new(&inbox_id_of(&wallet, 0)).create(&wallet, 0);
+    envelope(match slots {
+        1 => update.sign(),
+        _ => update.add(&wallet, &installation).sign(),
+    })
 }
 
 #[tokio::test]
 async fn api_131_contract_wallet_signatures_of_an_update_are_bounded() {
     let backend = Backend::with("limits.max_scw_signatures = 1").await;
     let refused = backend
-        .try_publish([wallet_signed(1, 1), wallet_signed(2, 2)])
+        .try_publish([group_message(1, "a"), wallet_signed(2, 2)])
         .await;
     assert_eq!(refusal(refused), at(Some(1), Reason::TooLarge));
     stored(&backend, 0, 0).await;
-    backend.publish([wallet_signed(1, 1)]).await;
+    // API-231: at the bound it is judged, for which no chain is configured.
+    let unjudged = backend.try_publish([wallet_signed(1, 1)]).await;
+    failed(unjudged, Code::Unavailable);
+    stored(&backend, 0, 0).await;
 
     // The bound is the request's, so it binds a copy of what is stored too.
-    let (_wide, channel) = backend.another("limits.max_scw_signatures = 2").await;
-    PublishServiceClient::new(channel)
-        .publish(request([wallet_signed(2, 2)]))
-        .await
-        .expect("stored elsewhere");
+    let stored = ParsedEnvelope::parse(wallet_signed(2, 2)).expect("it parses");
+    storage::store(&backend.database, &stored.topic, &stored.payload).await;
     let refused = backend.try_publish([wallet_signed(2, 2)]).await;
     assert_eq!(refusal(refused), at(Some(0), Reason::TooLarge));
 }

@@ -83,7 +83,7 @@ async fn api_222_one_request_to_two_instances_at_once_is_stored_once() {
     let backend = Backend::start().await;
     let (_other, there) = backend.another("").await;
     let here = backend.connect().await;
-    for round in 0..25 {
+    for round in 1..=25 {
         let envelopes = vec![
             group_message(1, format!("a {round}")),
             welcome(1, format!("b {round}")),

@@ -1,5 +1,6 @@
 //! Identity updates: one at a time, up to a length, against a history that stands still.
 
+use prost::Message;
 use tonic::Code;
 use xmtp_protocol::TopicKind;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
@@ -80,14 +81,16 @@ async fn api_223_parsing_and_validation_share_the_lowest_position() {
     stored(&backend, 1, 1).await;
 }
 
-/// Publishes `envelopes`, whose history moves between their validation and their locks.
+/// Publishes `envelopes`; the history of inbox 1 moves between their validation and their locks.
 async fn overtaken(backend: &Backend, envelopes: Vec<ClientEnvelope>) -> Result<(), tonic::Status> {
+    backend.publish([identity_update(1, 1)]).await;
     let mut stranger = Stranger::on_identity(&backend.database).await;
     let mut publisher = backend.publisher();
     let late = tokio::spawn(async move { publisher.publish(request(envelopes)).await });
     publishes_wait(&backend.database, 1).await;
     let inbox = topic(TopicKind::IdentityUpdate, 1);
-    stranger.insert(&inbox, b"an update of somebody else").await;
+    let other = identity_update(1, 3).encode_to_vec();
+    stranger.insert(&inbox, &other).await;
     stranger.commit().await;
     late.await.expect("no panic").map(drop)
 }
@@ -95,20 +98,20 @@ async fn overtaken(backend: &Backend, envelopes: Vec<ClientEnvelope>) -> Result<
 #[tokio::test]
 async fn api_232_a_history_that_moves_aborts_the_publish() {
     let backend = Backend::start().await;
-    let late = overtaken(&backend, vec![group_message(1, "a"), identity_update(1, 1)]).await;
+    let late = overtaken(&backend, vec![group_message(1, "a"), identity_update(1, 2)]).await;
     failed(late, Code::Aborted);
-    stored(&backend, 1, 1).await;
+    stored(&backend, 2, 1).await;
     no_publish_locks(&backend.database).await;
     // Validated again, it is stored.
-    backend.publish([identity_update(1, 1)]).await;
+    backend.publish([identity_update(1, 2)]).await;
 }
 
 #[tokio::test]
 async fn api_232_a_history_that_moves_beats_an_envelope_that_is_refused() {
     let backend = Backend::with("limits.max_identity_entries = 5").await;
-    let late = overtaken(&backend, vec![malformed(), identity_update(1, 1)]).await;
+    let late = overtaken(&backend, vec![malformed(), identity_update(1, 2)]).await;
     failed(late, Code::Aborted);
-    stored(&backend, 1, 1).await;
+    stored(&backend, 2, 1).await;
 }
 
 #[tokio::test]
@@ -116,5 +119,5 @@ async fn api_232_only_the_history_of_its_own_inbox_counts() {
     let backend = Backend::start().await;
     let late = overtaken(&backend, vec![identity_update(2, 1)]).await;
     late.expect("another inbox has not moved");
-    stored(&backend, 2, 2).await;
+    stored(&backend, 3, 2).await;
 }

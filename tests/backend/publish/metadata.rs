@@ -3,17 +3,20 @@
 use bytes::Bytes;
 use prost::Message;
 use sha2::{Digest, Sha256};
+use tonic::Code;
 use xmtp_protocol::client::QueryServiceClient;
+use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, EnvelopeMeta, QueryNewestRequest, QueryRequest,
 };
 use xmtp_protocol::{Topic, TopicKind};
 use xmtp_test_support::payloads::{
-    ContentType, commit_log_entry, group_message, identity_update, key_package, mls_message,
-    recorded, topic, welcome,
+    ContentType, Recorded, commit_log_entry, group_message, identity_update, installation,
+    key_package, mls_message, recorded, topic, welcome,
 };
 
 use super::canonical::hash;
+use super::{at, failed, refusal};
 use crate::harness::{Backend, meta_id, query, wire};
 
 fn topic_of(meta: &EnvelopeMeta) -> Topic {
@@ -46,11 +49,7 @@ async fn api_212_metadata_of_every_kind() {
     .await;
     let mls = |content, text: &str| mls_message(&[1; 16], content, text.as_bytes());
     let group = topic(TopicKind::GroupMessage, 1);
-    let package = recorded()
-        .iter()
-        .find(|recorded| recorded.kind == "key_package")
-        .expect("recorded");
-    let package_topic = hex::decode(&package.topic).expect("hex");
+    let package_topic = Topic::new(TopicKind::KeyPackage, &installation().public_key());
     // What is sent, its topic, the seconds that it is kept, and the flag.
     let cases = [
         (mls(ContentType::Application, "a"), group, 100, false),
@@ -63,12 +62,7 @@ async fn api_212_metadata_of_every_kind() {
             0,
             false,
         ),
-        (
-            key_package(),
-            Topic::parse(&package_topic).expect("legal"),
-            300,
-            false,
-        ),
+        (key_package(), package_topic.expect("legal"), 300, false),
         (
             commit_log_entry(4, 1),
             topic(TopicKind::CommitLogEntry, 4),
@@ -104,27 +98,41 @@ async fn api_212_metadata_of_every_kind() {
 #[tokio::test]
 async fn api_212_recorded_envelopes_are_described_as_they_were_recorded() {
     let backend = Backend::start().await;
+    let (valid, refused): (Vec<&Recorded>, Vec<_>) =
+        recorded().iter().partition(|it| it.is_valid());
     let mut receipts = Vec::new();
-    for recorded in recorded() {
+    for recorded in &valid {
         let meta = backend.publish([recorded.decode()]).await.remove(0);
         assert_eq!(hex::encode(topic_of(&meta).as_bytes()), recorded.topic);
         assert_eq!(hex::encode(hash(&meta)), recorded.hash);
         assert_eq!(meta.is_commit_or_proposal, recorded.is_commit_or_proposal);
         receipts.push(meta);
     }
-    assert_eq!(receipts.len(), 110);
+    for recorded in &refused {
+        let result = backend.try_publish([recorded.decode()]).await;
+        if recorded.needs_chain {
+            failed(result, Code::Unavailable);
+        } else {
+            assert_eq!(refusal(result), at(Some(0), Reason::InvalidKeyPackage));
+        }
+    }
+    assert_eq!(receipts.len() + refused.len(), 110);
+    assert!(
+        receipts.len() >= 97,
+        "all but two updates and eleven packages"
+    );
     let rows = backend.count("envelopes").await;
-    assert_eq!(rows, 110);
+    assert_eq!(usize::try_from(rows), Ok(receipts.len()));
 
     // Sent again: the same answers, and no new row.
-    for (recorded, receipt) in recorded().iter().zip(&receipts) {
+    for (recorded, receipt) in valid.iter().zip(&receipts) {
         let again = backend.publish([recorded.decode()]).await;
         assert_eq!(again, std::slice::from_ref(receipt));
     }
     assert_eq!(backend.count("envelopes").await, rows);
 
     // SEND-007: what is read later is what the receipt said.
-    for (recorded, receipt) in recorded().iter().zip(&receipts) {
+    for (recorded, receipt) in valid.iter().zip(&receipts) {
         let topic = topic_of(receipt);
         let (meta, envelope) = if topic.kind() == TopicKind::KeyPackage {
             newest(&backend, &topic).await

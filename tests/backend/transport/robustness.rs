@@ -89,6 +89,8 @@ fn api_281_arbitrary_messages_are_answered_and_never_wrongly_accepted() {
             match code {
                 Code::Ok => assert!(plausible(&body), "{path}"),
                 Code::Internal | Code::InvalidArgument | Code::NotFound => {}
+                // A contract wallet's signature: no chain is configured.
+                Code::Unavailable if path.ends_with("/Publish") => {}
                 other => panic!("{path}: {other}"),
             }
         }

@@ -6,18 +6,22 @@
 )]
 
 use std::sync::LazyLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
 use serde::Deserialize;
 use tls_codec::{Serialize, VLByteSlice};
+use xmtp_fixtures::signers::{Installation, Wallet};
+use xmtp_fixtures::{
+    IdentityUpdateBuilder, KeyPackageBuilder, envelope, inbox_id_of, registration,
+};
 use xmtp_protocol::proto::xmtp::backend::v1::client_envelope::Payload;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, CommitLogEntry, GroupMessage, WelcomeMessage, welcome_message,
 };
-use xmtp_protocol::proto::xmtp::identity::associations::{IdentityAction, IdentityUpdate};
 use xmtp_protocol::proto::xmtp::mls::message_contents::PlaintextCommitLogEntry;
-use xmtp_protocol::{Topic, TopicKind};
+use xmtp_protocol::{Content, ParsedEnvelope, Topic, TopicKind, check_key_package};
 
 /// MLS content types (RFC 9420, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +34,16 @@ pub enum ContentType {
     Commit = 3,
 }
 
-/// The topic of `kind` whose identifier is `identifier` repeated.
+/// The topic of `kind` whose identifier is `identifier` repeated; of identity updates that of the inbox
+/// of [`identity_update`].
 pub fn topic(kind: TopicKind, identifier: u8) -> Topic {
-    Topic::new(kind, &vec![identifier; kind.identifier_len()])
-        .expect("the length is the kind's own")
+    let identifier = match kind {
+        TopicKind::IdentityUpdate => {
+            hex::decode(inbox_id_of(&owner(identifier), 0)).expect("an inbox id is hex")
+        }
+        _ => vec![identifier; kind.identifier_len()],
+    };
+    Topic::new(kind, &identifier).expect("the length is the kind's own")
 }
 
 /// An application message on the group whose id is `group` repeated. Different `text`, different hash.
@@ -93,16 +103,23 @@ pub fn welcome(installation: u8, text: impl AsRef<[u8]>) -> ClientEnvelope {
     }
 }
 
-/// An update of the inbox whose id is `inbox` repeated. It parses and routes; nothing signed it.
-pub fn identity_update(inbox: u8, client_timestamp_ns: u64) -> ClientEnvelope {
-    let update = IdentityUpdate {
-        actions: vec![IdentityAction { kind: None }],
-        client_timestamp_ns,
-        inbox_id: format!("{inbox:02x}").repeat(32),
-    };
-    ClientEnvelope {
-        payload: Some(Payload::IdentityUpdate(update)),
-    }
+/// A signed update of the inbox that belongs to [`owner`]: number 1 opens it, every other number adds an
+/// installation of its own to it, in any order.
+pub fn identity_update(inbox: u8, number: u64) -> ClientEnvelope {
+    let owner = owner(inbox);
+    let installation = Installation::new(&format!("of {inbox}, {number}"));
+    envelope(if number == 1 {
+        registration(&owner, 0, &installation)
+    } else {
+        IdentityUpdateBuilder::new(&inbox_id_of(&owner, 0))
+            .add(&owner, &installation)
+            .sign()
+    })
+}
+
+/// The wallet that opens an inbox of tests.
+pub fn owner(inbox: u8) -> Wallet {
+    Wallet::new(&format!("owner of {inbox}"))
 }
 
 /// An entry of the commit log of the group whose id is `group` repeated.
@@ -145,6 +162,17 @@ impl Recorded {
         let bytes = hex::decode(&self.envelope).expect("recorded envelopes are hex");
         ClientEnvelope::decode(&bytes[..]).expect("recorded envelopes decode")
     }
+
+    /// Whether a server without chains takes it today: key packages expire 84 days after the recording.
+    pub fn is_valid(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.expect("after 1970").as_secs();
+        let parsed = ParsedEnvelope::parse(self.decode()).expect("recorded envelopes parse");
+        match parsed.content {
+            Content::KeyPackage { tls } => check_key_package(&tls, now).is_ok(),
+            _ => !self.needs_chain,
+        }
+    }
 }
 
 /// Every recorded envelope; identity updates of one inbox in their order.
@@ -158,10 +186,12 @@ pub fn recorded() -> &'static [Recorded] {
     &RECORDED
 }
 
-/// A recorded key package; the others are in [`recorded`].
+/// A key package that is valid until 2100.
 pub fn key_package() -> ClientEnvelope {
-    let package = recorded()
-        .iter()
-        .find(|recorded| recorded.kind == "key_package");
-    package.expect("key packages were recorded").decode()
+    envelope(KeyPackageBuilder::new(&installation(), &inbox_id_of(&owner(1), 0)).build())
+}
+
+/// The installation of [`key_package`].
+pub fn installation() -> Installation {
+    Installation::new("of a key package")
 }

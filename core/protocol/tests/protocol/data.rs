@@ -22,6 +22,8 @@ pub(crate) struct RecordedEnvelope {
     pub(crate) envelope: Vec<u8>,
     pub(crate) is_commit_or_proposal: bool,
     pub(crate) source: String,
+    #[serde(default)]
+    pub(crate) needs_chain: bool,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -96,6 +98,53 @@ pub(crate) struct CraftedCommitLogEntry {
     pub(crate) group_id: Vec<u8>,
 }
 
+/// A crafted identity update, and the log before it.
+#[derive(Deserialize)]
+pub(crate) struct CraftedIdentityUpdate {
+    pub(crate) name: String,
+    pub(crate) history: Vec<HexBytes>,
+    pub(crate) update: HexBytes,
+    /// Absent where no text can be made.
+    pub(crate) text: Option<String>,
+    /// Absent where accepted.
+    pub(crate) refused: Option<IdentityRefusal>,
+    /// Only where accepted.
+    #[serde(default)]
+    pub(crate) members: Vec<String>,
+    /// Only where accepted.
+    #[serde(default)]
+    pub(crate) recovery: String,
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct HexBytes(#[serde(with = "hex::serde")] pub(crate) Vec<u8>);
+
+/// Why a crafted identity update is refused.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct IdentityRefusal {
+    pub(crate) reason: String,
+    pub(crate) kind: String,
+}
+
+/// What a recorded identity update leaves of its inbox.
+#[derive(Deserialize)]
+pub(crate) struct RecordedIdentityState {
+    #[serde(with = "hex::serde")]
+    pub(crate) hash: [u8; 32],
+    pub(crate) members: Vec<String>,
+    pub(crate) recovery: String,
+}
+
+/// An identifier and the inbox that it opens.
+#[derive(Deserialize)]
+pub(crate) struct InboxIdCase {
+    pub(crate) identifier: String,
+    pub(crate) kind: i32,
+    pub(crate) nonce: u64,
+    pub(crate) inbox_id: Option<String>,
+}
+
 macro_rules! test_data {
     ($file:literal) => {
         include_str!(concat!(
@@ -124,6 +173,18 @@ pub(crate) fn crafted_key_packages() -> Vec<CraftedKeyPackage> {
 
 pub(crate) fn crafted_commit_log_entries() -> Vec<CraftedCommitLogEntry> {
     lines(test_data!("crafted-commit-log-entries.jsonl"))
+}
+
+pub(crate) fn crafted_identity_updates() -> Vec<CraftedIdentityUpdate> {
+    lines(test_data!("crafted-identity-updates.jsonl"))
+}
+
+pub(crate) fn recorded_identity_states() -> Vec<RecordedIdentityState> {
+    lines(test_data!("recorded-identity-states.jsonl"))
+}
+
+pub(crate) fn inbox_id_cases() -> Vec<InboxIdCase> {
+    lines(test_data!("inbox-ids.jsonl"))
 }
 
 fn lines<T: DeserializeOwned>(file: &str) -> Vec<T> {

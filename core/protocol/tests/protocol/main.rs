@@ -3,9 +3,13 @@
 mod canonical;
 #[cfg(feature = "client")]
 mod clients;
+mod corpus;
 mod cursors;
 mod data;
 mod delivery;
+mod fixtures;
+mod identity;
+mod key_packages;
 mod payloads;
 mod privacy;
 mod push;

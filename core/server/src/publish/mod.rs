@@ -272,17 +272,16 @@ impl Publisher {
                             .parsed
                             .identity_update()
                             .ok_or(StoreError::invariant("an encoded envelope does not decode"))?;
-                        verdict(
-                            self.validator
-                                .identity_update(&history.payloads, &update)
-                                .await,
-                        )
+                        // The changes of the projection are not stored yet.
+                        let verdict = self
+                            .validator
+                            .identity_update(&history.payloads, &update)
+                            .await;
+                        judged(verdict.map(drop))?
                     };
                     (verdict, Some(history.head))
                 }
-                Content::KeyPackage { tls } => {
-                    (verdict(self.validator.key_package(tls).await), None)
-                }
+                Content::KeyPackage { tls } => (judged(self.validator.key_package(tls))?, None),
                 Content::GroupMessage | Content::Welcome | Content::CommitLogEntry => (None, None),
             };
             survivors.push(Survivor {
@@ -365,11 +364,16 @@ struct Published {
     stored: u64,
 }
 
-fn verdict(result: Result<(), ValidationError>) -> Option<Verdict> {
-    Some(match result.err()? {
-        ValidationError::KeyPackage => Verdict::Refused(Refusal::KeyPackage),
-        ValidationError::IdentityUpdate => Verdict::Refused(Refusal::IdentityUpdate),
-        ValidationError::Signature => Verdict::Refused(Refusal::Signature),
-        ValidationError::Unavailable => Verdict::Unavailable,
+/// What a verdict leaves for the transaction to decide.
+fn judged(result: Result<(), ValidationError>) -> Result<Option<Verdict>, PublishFailure> {
+    Ok(match result {
+        Ok(()) => None,
+        Err(ValidationError::KeyPackage(_)) => Some(Verdict::Refused(Refusal::KeyPackage)),
+        Err(ValidationError::IdentityUpdate(_)) => Some(Verdict::Refused(Refusal::IdentityUpdate)),
+        Err(ValidationError::Signature(_)) => Some(Verdict::Refused(Refusal::Signature)),
+        Err(ValidationError::Unavailable(_)) => Some(Verdict::Unavailable),
+        Err(ValidationError::StoredHistory) => {
+            return Err(StoreError::invariant("a stored identity update does not decode").into());
+        }
     })
 }
