@@ -1,19 +1,20 @@
 //! What hostile clients cost the others.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 use xmtp_protocol::client::PublishServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
 use xmtp_test_support::TestDatabase;
 use xmtp_test_support::payloads::{ContentType, mls_message};
 
-use super::client::{Stream, group, group_id, sequence_id};
+use super::client::{Stream, group, group_id};
+use super::latency;
 use crate::figures::{Verdict, at_most, milliseconds, percentile};
 use crate::server::{Server, connect};
 
@@ -46,44 +47,15 @@ pub(crate) async fn measure() -> Verdict {
 
 /// Publishes at its pace, and follows its own topic.
 async fn honest(server: &Server, round: u32) -> Vec<f64> {
-    let mut stream = Stream::open(&server.connect().await, [group(round + 10)]).await;
-    let client = PublishServiceClient::new(server.connect().await);
-    let mut ticks = interval(Duration::from_secs(1) / PER_SECOND);
+    let own = round + 10;
+    let stream = Stream::open(&server.connect().await, [group(own)]).await;
     let count = PER_SECOND * u32::try_from(TIME.as_secs()).expect("seconds");
-    let reading = tokio::spawn(async move {
-        let mut arrived = Vec::new();
-        while arrived.len() < count as usize {
-            let rows = stream.rows().await;
-            let now = Instant::now();
-            arrived.extend(rows.iter().map(|row| (sequence_id(row), now)));
-        }
-        arrived
-    });
-    let mut calls = Vec::new();
-    for number in 0..count {
-        ticks.tick().await;
-        let mut client = client.clone();
-        calls.push(tokio::spawn(async move {
-            let text = number.to_be_bytes();
-            let id = group_id(round + 10);
-            let envelopes = vec![mls_message(&id, ContentType::Application, &text)];
-            let called = Instant::now();
-            let answer = client.publish(PublishRequest { envelopes }).await;
-            let metas = answer.expect("an honest publish succeeds").into_inner();
-            let meta = &metas.envelope_metas[0];
-            (meta.cursor.map_or(0, |cursor| cursor.sequence_id), called)
-        }));
-    }
-    let mut called: Vec<(u64, Instant)> = Vec::new();
-    for call in join_all(calls).await {
-        called.push(call.expect("a call ends well"));
-    }
-    called.sort_unstable_by_key(|(id, _)| *id);
+    let reading = tokio::spawn(latency::arrivals(stream, count));
+    let published = latency::publish(server, PER_SECOND, count, |_| own).await;
     let arrived = reading.await.expect("the reader ends well");
-    called
+    published
         .iter()
-        .zip(arrived)
-        .map(|((_, called), (_, arrived))| milliseconds(arrived.duration_since(*called)))
+        .map(|(id, (called, _))| milliseconds(arrived[id].duration_since(*called)))
         .collect()
 }
 

@@ -15,6 +15,7 @@ use crate::server::Server;
 
 const PER_SECOND: u32 = 200;
 const SECONDS: u32 = 15;
+const COUNT: u32 = PER_SECOND * SECONDS;
 const GROUPS: u32 = 50;
 /// The default of `streams.poll_interval_ms`.
 const INTERVAL_MS: f64 = 100.0;
@@ -27,9 +28,9 @@ pub(crate) async fn measure() -> Verdict {
     let mut readers = Vec::new();
     for server in [&own, &other] {
         let stream = Stream::open(&server.connect().await, (0..GROUPS).map(group)).await;
-        readers.push(tokio::spawn(arrivals(stream)));
+        readers.push(tokio::spawn(arrivals(stream, COUNT)));
     }
-    let published = publish(&own).await;
+    let published = publish(&own, PER_SECOND, COUNT, |number| number % GROUPS).await;
     let own_times: Vec<f64> = published
         .values()
         .map(|(called, answered)| milliseconds(answered.duration_since(*called)))
@@ -62,10 +63,10 @@ pub(crate) async fn measure() -> Verdict {
     verdict
 }
 
-/// When each row came.
-async fn arrivals(mut stream: Stream) -> HashMap<u64, Instant> {
+/// When each of so many rows came, by sequence id.
+pub(super) async fn arrivals(mut stream: Stream, count: u32) -> HashMap<u64, Instant> {
     let mut arrived = HashMap::new();
-    while arrived.len() < (PER_SECOND * SECONDS) as usize {
+    while arrived.len() < count as usize {
         let rows = stream.rows().await;
         let now = Instant::now();
         arrived.extend(rows.iter().map(|row| (sequence_id(row), now)));
@@ -73,17 +74,24 @@ async fn arrivals(mut stream: Stream) -> HashMap<u64, Instant> {
     arrived
 }
 
-/// When the publish of each row was called and answered.
-async fn publish(server: &Server) -> HashMap<u64, (Instant, Instant)> {
+/// Publishes at a steady pace, each message to the group that its number gives. When the publish of each row
+/// was called and answered, by sequence id.
+pub(super) async fn publish(
+    server: &Server,
+    per_second: u32,
+    count: u32,
+    group_of: impl Fn(u32) -> u32,
+) -> HashMap<u64, (Instant, Instant)> {
     let client = PublishServiceClient::new(server.connect().await);
-    let mut ticks = interval(Duration::from_secs(1) / PER_SECOND);
+    let mut ticks = interval(Duration::from_secs(1) / per_second);
     let mut calls = Vec::new();
-    for number in 0..PER_SECOND * SECONDS {
+    for number in 0..count {
         ticks.tick().await;
         let mut client = client.clone();
+        let id = group_id(group_of(number));
         calls.push(tokio::spawn(async move {
             let text = [&number.to_be_bytes()[..], &[0; 300]].concat();
-            let message = mls_message(&group_id(number % GROUPS), ContentType::Application, &text);
+            let message = mls_message(&id, ContentType::Application, &text);
             let request = PublishRequest {
                 envelopes: vec![message],
             };

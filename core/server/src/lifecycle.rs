@@ -214,7 +214,7 @@ impl Server {
         .map_err(StartError::Streams)?;
         let serving = Serving::new();
         let end_watches = CancellationToken::new();
-        let configuration = ConfigurationEndpoint(self.published.as_ref().clone());
+        let configuration = ConfigurationEndpoint(*self.published);
         let routes = routes(
             config,
             configuration,
