@@ -5,16 +5,14 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::process::Stdio;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use http::uri::PathAndQuery;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, TcpListenerStream};
 use tonic::body::Body;
@@ -23,6 +21,8 @@ use tonic::server::{Grpc, NamedService, StreamingService, UnaryService};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
+
+use crate::child;
 
 /// Makes this program the bare server.
 pub(crate) const ARGUMENT: &str = "bare";
@@ -118,17 +118,8 @@ pub(crate) struct BareServer {
 
 impl BareServer {
     pub(crate) async fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program has a path"))
-            .arg(ARGUMENT)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("this program starts again");
-        let output = child.stdout.take().expect("the output is a pipe");
-        let mut lines = BufReader::new(output).lines();
-        let line = lines.next_line().await.expect("it writes text");
-        let address = line.and_then(|line| line.parse().ok()).expect("an address");
+        let (child, line) = child::start(&[ARGUMENT]).await;
+        let address = line.parse().expect("an address");
         Self { address, child }
     }
 }

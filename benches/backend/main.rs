@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
 
 mod bare;
+mod child;
 mod figures;
 mod publish;
 mod server;
@@ -46,9 +47,16 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|argument| !argument.starts_with("--"))
         .collect();
-    if named == [bare::ARGUMENT] {
-        runtime.block_on(bare::serve());
-        return ExitCode::SUCCESS;
+    match named.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [bare::ARGUMENT] => {
+            runtime.block_on(bare::serve());
+            return ExitCode::SUCCESS;
+        }
+        [streams::hostile::ARGUMENT, attack, address] => {
+            runtime.block_on(streams::hostile::attack(attack, address));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     if let Some(unknown) = named
         .iter()

@@ -1,8 +1,8 @@
 //! The client of one stream.
 
 use futures::channel::mpsc;
-use tonic::Streaming;
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 use xmtp_protocol::client::SubscriptionServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::subscribe_request::{Request, Update};
 use xmtp_protocol::proto::xmtp::backend::v1::subscribe_response::Response;
@@ -33,11 +33,20 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Opens a stream that follows `topics` from their start, acknowledged.
+    pub(super) async fn open(channel: &Channel, topics: impl IntoIterator<Item = Topic>) -> Self {
+        let opened = Self::try_open(channel, topics).await;
+        opened.expect("the stream is admitted and lives")
+    }
+
+    /// The same, of a server that may refuse.
     #[expect(
         clippy::disallowed_methods,
         reason = "what a benchmark sends is little"
     )]
-    pub(super) async fn open(channel: &Channel, topics: impl IntoIterator<Item = Topic>) -> Self {
+    pub(super) async fn try_open(
+        channel: &Channel,
+        topics: impl IntoIterator<Item = Topic>,
+    ) -> Result<Self, Status> {
         let (requests, outbound) = mpsc::unbounded();
         let mut client = SubscriptionServiceClient::new(channel.clone())
             .max_decoding_message_size(ANY_MESSAGE)
@@ -53,19 +62,14 @@ impl Stream {
             adds: adds.collect(),
             removes: Vec::new(),
         };
-        let mut stream = Self {
-            requests,
-            frames: client
-                .subscribe(outbound)
-                .await
-                .expect("the stream is admitted")
-                .into_inner(),
-        };
+        let frames = client.subscribe(outbound).await?.into_inner();
+        let mut stream = Self { requests, frames };
         stream.send(Request::Update(update));
         loop {
-            let frame = stream.frames.message().await.expect("the stream lives");
-            if let Some(Response::Applied(_)) = frame.and_then(|frame| frame.response) {
-                return stream;
+            let frame = stream.frames.message().await?;
+            let frame = frame.ok_or_else(|| Status::unavailable("the stream has ended"))?;
+            if let Some(Response::Applied(_)) = frame.response {
+                return Ok(stream);
             }
         }
     }

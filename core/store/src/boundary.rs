@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use xmtp_protocol::SequenceId;
 
-use crate::pool::{Lease, answered};
+use crate::pool::Lease;
 use crate::publish::GlobalLock;
 use crate::record::sequence_id;
 use crate::{ErrorKind, Primary, StoreError};
@@ -85,7 +85,7 @@ impl Primary {
 
 /// Moves the boundary up to the sequence, in a statement begun after the barrier was granted.
 async fn close(lease: &mut Lease) -> Result<SequenceId, StoreError> {
-    let statement_timeout = lease.statement_timeout;
+    let answers = lease.answers();
     let read = sqlx::query!(
         r#"UPDATE allocation_boundary
            SET closed_sequence_id = greatest(
@@ -97,7 +97,7 @@ async fn close(lease: &mut Lease) -> Result<SequenceId, StoreError> {
                      AS "allocated!""#
     )
     .fetch_one(&mut **lease);
-    let row = answered(statement_timeout, read).await?;
+    let row = answers.wait(read).await?;
     // API-291: the boundary never goes back, so a sequence behind it has been rewound (S38).
     if row.allocated < row.closed_sequence_id {
         return Err(StoreError::invariant(

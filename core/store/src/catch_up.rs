@@ -2,7 +2,7 @@
 
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::pool::{Lease, answered};
+use crate::pool::Lease;
 use crate::record::{metadata_row, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
@@ -63,7 +63,7 @@ impl Reads {
         let after: Vec<i64> = ranges.iter().map(|range| range.after.into()).collect();
         let through: Vec<i64> = ranges.iter().map(|range| range.through.into()).collect();
         let mut lease = self.pool.acquire().await?;
-        let statement_timeout = lease.statement_timeout;
+        let answers = lease.answers();
         let read = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT wanted.position, row.sequence_id,
@@ -97,7 +97,7 @@ impl Reads {
             row_overhead,
         )
         .fetch_all(&mut *lease);
-        let rows = answered(statement_timeout, read).await?;
+        let rows = answers.wait(read).await?;
         lease.release();
         let cut = rows
             .first()
@@ -129,16 +129,19 @@ pub(crate) async fn heads(
     topics: &[Topic],
 ) -> Result<Vec<SequenceId>, StoreError> {
     let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
-    let statement_timeout = lease.statement_timeout;
+    let answers = lease.answers();
+    // One array: a row for each of 100,000 topics is dearer than its number.
     let read = sqlx::query_scalar!(
-        r#"SELECT coalesce((SELECT last_sequence_id FROM topic_watermark WHERE topic = wanted.topic), 0)
-                  AS "head!"
-           FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (topic, position)
-           ORDER BY wanted.position"#,
+        r#"SELECT ARRAY(
+               SELECT coalesce((SELECT last_sequence_id FROM topic_watermark WHERE topic = wanted.topic), 0)
+               FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (topic, position)
+               ORDER BY wanted.position
+           ) AS "heads!""#,
         &topics as &[&[u8]],
     )
-    .fetch_all(&mut **lease);
-    answered(statement_timeout, read)
+    .fetch_one(&mut **lease);
+    answers
+        .wait(read)
         .await?
         .into_iter()
         .map(sequence_id)

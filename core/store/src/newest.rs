@@ -7,7 +7,6 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use xmtp_protocol::Topic;
 
-use crate::pool::answered;
 use crate::record::{MetadataRow, metadata_row};
 use crate::{Metadata, Reads, StoreError};
 
@@ -32,7 +31,7 @@ impl Reads {
     ) -> Result<Vec<NewestEnvelope>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
         let mut lease = self.pool.acquire().await?;
-        let statement_timeout = lease.statement_timeout;
+        let answers = lease.answers();
         let read = sqlx::query_as!(
             MetadataRow,
             r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
@@ -49,7 +48,7 @@ impl Reads {
             &topics as &[&[u8]],
         )
         .fetch_all(&mut *lease);
-        let rows = answered(statement_timeout, read).await?;
+        let rows = answers.wait(read).await?;
         lease.release();
         rows.into_iter()
             .map(|row| {
@@ -72,7 +71,7 @@ impl Reads {
     ) -> Result<Option<Vec<NewestEnvelope>>, StoreError> {
         let topics: Vec<&[u8]> = topics.iter().map(Topic::as_bytes).collect();
         let mut lease = self.pool.acquire().await?;
-        let statement_timeout = lease.statement_timeout;
+        let answers = lease.answers();
         let mut rows = sqlx::query!(
             r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
                       head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
@@ -89,7 +88,7 @@ impl Reads {
         .fetch(&mut *lease);
         let mut newest = Vec::new();
         let mut bytes = 0;
-        while let Some(row) = answered(statement_timeout, rows.try_next()).await? {
+        while let Some(row) = answers.wait(rows.try_next()).await? {
             bytes += row.payload.len();
             if bytes > max_payload_bytes {
                 return Ok(None);

@@ -2,12 +2,15 @@
 
 use std::fmt::{Debug, Formatter};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
 use metrics::counter;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::StoreError;
@@ -35,6 +38,37 @@ pub(crate) async fn answered<T>(
     match timeout(statement_timeout + NETWORK_MARGIN, answer).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(StoreError::timeout("database does not answer")),
+    }
+}
+
+/// Bounds the answers to one connection's statements, and knows whether it owes one.
+#[derive(Clone)]
+pub(crate) struct Answers {
+    statement_timeout: Duration,
+    owed: Arc<AtomicBool>,
+}
+
+impl Answers {
+    fn new(statement_timeout: Duration) -> Self {
+        Self {
+            statement_timeout,
+            owed: Arc::default(),
+        }
+    }
+
+    /// Waits for an answer. While this has not ended, or after it was dropped, one is owed.
+    pub(crate) async fn wait<T>(
+        &self,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        self.owed.store(true, Ordering::Relaxed);
+        let answer = answered(self.statement_timeout, answer).await;
+        self.owed.store(false, Ordering::Relaxed);
+        answer
+    }
+
+    fn are_owed(&self) -> bool {
+        self.owed.load(Ordering::Relaxed)
     }
 }
 
@@ -72,7 +106,7 @@ impl Pool {
             .map_err(|_| StoreError::pool_timeout())??;
         Ok(Lease {
             connection: Some(connection),
-            statement_timeout: self.statement_timeout,
+            answers: Answers::new(self.statement_timeout),
             in_transaction: false,
         })
     }
@@ -137,24 +171,28 @@ impl From<PoolError<sqlx::Error>> for StoreError {
 /// A cancelled future is dropped at any await point: its connection may then be inside a transaction, or
 /// wait for a lock, or owe an answer that nobody will read. Closing it makes PostgreSQL roll back without
 /// a further statement of ours, and nobody else ever gets it. So a return costs no round trip.
+///
+/// A read that nobody waits for any more is the exception, since clients that come and go would else cost a
+/// server process each time: its connection counts as in use until the answer is there, and then returns.
 pub(crate) struct Lease {
     connection: Option<Object<Manager>>,
-    /// Bound of every statement.
-    pub(crate) statement_timeout: Duration,
+    answers: Answers,
     /// From before `BEGIN` is sent until the end of the transaction is answered.
     in_transaction: bool,
 }
 
 impl Lease {
+    /// What every statement's answer is awaited with.
+    pub(crate) fn answers(&self) -> Answers {
+        self.answers.clone()
+    }
+
     /// Begins a transaction with `sql`, which starts with `BEGIN` and holds nothing of a caller's.
     pub(crate) async fn begin(&mut self, sql: String) -> Result<(), StoreError> {
         self.in_transaction = true;
-        let statement_timeout = self.statement_timeout;
-        answered(
-            statement_timeout,
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **self),
-        )
-        .await?;
+        let answers = self.answers();
+        let begin = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **self);
+        answers.wait(begin).await?;
         Ok(())
     }
 
@@ -169,8 +207,9 @@ impl Lease {
     }
 
     async fn end(mut self, sql: &'static str) -> Result<(), StoreError> {
-        let statement_timeout = self.statement_timeout;
-        answered(statement_timeout, sqlx::raw_sql(sql).execute(&mut *self)).await?;
+        let answers = self.answers();
+        let end = sqlx::raw_sql(sql).execute(&mut *self);
+        answers.wait(end).await?;
         self.in_transaction = false;
         self.release();
         Ok(())
@@ -178,8 +217,11 @@ impl Lease {
 
     /// Gives the connection back to its pool, unless it is inside a transaction.
     pub(crate) fn release(mut self) {
-        if !self.in_transaction {
-            drop(self.connection.take());
+        if !self.in_transaction
+            && let Some(mut connection) = self.connection.take()
+        {
+            // A statement with 100,000 parameters would else keep its megabytes for as long as this lives.
+            connection.shrink_buffers();
         }
     }
 }
@@ -204,19 +246,33 @@ impl DerefMut for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            if self.in_transaction {
-                counter!(RELEASED_OPEN_TRANSACTIONS).increment(1);
-            }
-            drop(Object::take(connection));
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        if self.in_transaction {
+            counter!(RELEASED_OPEN_TRANSACTIONS).increment(1);
+        } else if self.answers.are_owed()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(give_back_answered(connection, self.answers()));
+            return;
         }
+        drop(Object::take(connection));
+    }
+}
+
+/// Reads the answer that nobody waits for, and gives the connection back, unless the answer is an error: that
+/// may be the connection's own.
+async fn give_back_answered(mut connection: Object<Manager>, answers: Answers) {
+    match answers.wait(connection.ping()).await {
+        Ok(()) => connection.shrink_buffers(),
+        Err(_) => drop(Object::take(connection)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
-
+    use futures::FutureExt;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use sqlx::Row;
     use xmtp_test_support::{TestDatabase, eventually};
@@ -284,17 +340,58 @@ mod tests {
         {
             // Slow, so that it cannot be answered within the one poll.
             let begin = lease.begin("BEGIN; SELECT pg_sleep(0.1)".to_owned());
-            let mut unanswered = std::pin::pin!(begin);
-            let polled = unanswered
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()));
-            assert!(polled.is_pending());
+            assert!(begin.now_or_never().is_none());
         }
         drop(lease);
         let (next, open) = session(&pool).await;
         assert!(next != process && !open);
         until_gone(&database, process).await;
         assert_eq!(rolled_back(&snapshotter), 1);
+    }
+
+    #[tokio::test]
+    async fn arc_060_a_read_dropped_unanswered_leaves_its_connection_to_the_next() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let (process, _) = session(&pool).await;
+        for _ in 0..3 {
+            let mut lease = pool.acquire().await.unwrap();
+            {
+                let answers = lease.answers();
+                let read = sqlx::raw_sql("SELECT repeat('x', 100000), pg_sleep(0.05)");
+                let answer = answers.wait(read.fetch_all(&mut *lease));
+                assert!(answer.now_or_never().is_none());
+            }
+            drop(lease);
+            assert_eq!(session(&pool).await, (process, false));
+        }
+    }
+
+    #[tokio::test]
+    async fn arc_060_what_does_not_answer_is_not_given_back() {
+        let database = TestDatabase::create().await;
+        let statement_timeout = Duration::from_secs(2);
+        let pool = Pool::new(database.options(), 1, statement_timeout);
+        let (process, _) = session(&pool).await;
+        let mut lease = pool.acquire().await.unwrap();
+        {
+            let answers = lease.answers();
+            let read = sqlx::raw_sql("SELECT pg_sleep(1000)");
+            assert!(
+                answers
+                    .wait(read.execute(&mut *lease))
+                    .now_or_never()
+                    .is_none()
+            );
+        }
+        drop(lease);
+        let (next, _) = eventually("there is another connection", async || {
+            let lease = pool.acquire().await.ok()?;
+            lease.release();
+            Some(session(&pool).await)
+        })
+        .await;
+        assert_ne!(next, process);
     }
 
     #[tokio::test]

@@ -3,7 +3,6 @@
 use futures::TryStreamExt;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::pool::answered;
 use crate::record::metadata_row;
 use crate::{Primary, StoreError, StoredEnvelope};
 
@@ -53,7 +52,7 @@ impl Primary {
             .map(|position| position.after.into())
             .collect();
         let mut lease = self.pool.acquire().await?;
-        let statement_timeout = lease.statement_timeout;
+        let answers = lease.answers();
         let mut rows = sqlx::query!(
             r#"WITH candidate AS MATERIALIZED (
                    SELECT row.sequence_id
@@ -83,7 +82,7 @@ impl Primary {
         let mut envelopes = Vec::new();
         let mut more = false;
         let mut bytes = 0;
-        while let Some(row) = answered(statement_timeout, rows.try_next()).await? {
+        while let Some(row) = answers.wait(rows.try_next()).await? {
             bytes += row.payload.len();
             if bytes > max_payload_bytes {
                 // The lease is dropped, not released: what the server still has to send goes with it.

@@ -14,17 +14,19 @@
 
 mod boundary;
 mod end;
+mod feed;
 mod frame;
 mod gaps;
 mod metrics;
 mod output;
+mod port;
 mod registry;
 mod session;
 mod settings;
 mod tailer;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::Stream;
 use tokio::sync::{Notify, Semaphore};
@@ -144,4 +146,9 @@ impl Streams {
 /// How many catch-up reads may run at once beside other requests: half the pool, at least one.
 pub fn fetch_permits(max_connections: u32) -> NonZeroU32 {
     NonZeroU32::new(max_connections / 2).unwrap_or(NonZeroU32::MIN)
+}
+
+/// Nothing that runs under this crate's locks can leave them half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

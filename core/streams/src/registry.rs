@@ -1,28 +1,23 @@
 //! Which streams want which topics (ARC-070).
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::Hash;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-use smallvec::SmallVec;
-use tokio::sync::Notify;
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::TailRow;
 
-use crate::settings::OUTPUT_BYTES;
-use crate::{End, metrics};
+use crate::feed::{Feed, RegistrationId};
+use crate::port::{Mailbox, Port};
+use crate::{End, lock, metrics};
 
-/// Names one registration of one topic on one stream. A topic that is removed and added again gets a
-/// new one, so that what was meant for the old registration is recognised (ARC-074).
-pub(crate) type RegistrationId = u64;
+/// Entries up to which a collection keeps the room of what has left it.
+const SMALL: usize = 1024;
 
 /// The instance's topic registry and its open sessions.
 pub(crate) struct Registry {
-    /// Most topics interest one stream of an instance.
-    topics: Mutex<HashMap<Topic, SmallVec<[Subscriber; 1]>>>,
+    /// Topics that somebody follows. No session's or feed's lock is held while this one is taken.
+    feeds: Mutex<HashSet<Feed>>,
     sessions: Mutex<Sessions>,
     next_id: AtomicU64,
 }
@@ -33,100 +28,11 @@ struct Sessions {
     open: HashMap<u64, Arc<Port>>,
 }
 
-struct Subscriber {
-    port: Arc<Port>,
-    registration: RegistrationId,
-    mode: Mode,
-}
-
-/// How a registration learns of new rows.
-enum Mode {
-    /// By the greatest id that it has to fetch; payloads are not kept (ARC-078).
-    CatchingUp { needed: SequenceId },
-    /// By the row itself.
-    Current,
-}
-
-/// A row on its way to a current registration.
-pub(crate) struct LiveRow {
-    pub(crate) registration: RegistrationId,
-    pub(crate) topic: Topic,
-    pub(crate) sequence_id: SequenceId,
-    /// Encoded `ServerEnvelope`, shared by every stream that gets it.
-    pub(crate) encoded: Bytes,
-}
-
-/// The side of a session that others reach.
-pub(crate) struct Port {
-    id: u64,
-    arrived: Mutex<Arrived>,
-    changed: Notify,
-}
-
-/// What the session has not looked at yet.
-#[derive(Default)]
-struct Arrived {
-    rows: Vec<LiveRow>,
-    /// Bytes of the rows: they are bounded by ending the session, never by waiting for it.
-    bytes: usize,
-    end: Option<End>,
-}
-
-/// The owner's side of a [`Port`].
-pub(crate) struct Mailbox {
-    port: Arc<Port>,
-}
-
-impl Port {
-    /// Hands over a row without waiting; whether the session has to be told. A session that lets more than
-    /// an output's worth pile up ends (ARC-073).
-    fn deliver(&self, row: LiveRow) -> bool {
-        let mut arrived = lock(&self.arrived);
-        let bytes = arrived.bytes.saturating_add(row.encoded.len());
-        if bytes > OUTPUT_BYTES {
-            arrived.end.get_or_insert(End::Backpressure);
-            return true;
-        }
-        arrived.bytes = bytes;
-        arrived.rows.push(row);
-        arrived.rows.len() == 1
-    }
-
-    /// Tells the session to end; the first cause wins.
-    fn end(&self, end: End) {
-        lock(&self.arrived).end.get_or_insert(end);
-        self.changed.notify_one();
-    }
-}
-
-impl Mailbox {
-    pub(crate) const fn port(&self) -> &Arc<Port> {
-        &self.port
-    }
-
-    /// Waits for the next rows, or for somebody to end the session. Cancel-safe.
-    pub(crate) async fn recv(&mut self) -> Result<Vec<LiveRow>, End> {
-        loop {
-            {
-                let mut arrived = lock(&self.port.arrived);
-                if let Some(end) = arrived.end {
-                    return Err(end);
-                }
-                if !arrived.rows.is_empty() {
-                    arrived.bytes = 0;
-                    return Ok(std::mem::take(&mut arrived.rows));
-                }
-            }
-            self.port.changed.notified().await;
-        }
-    }
-}
-
 impl Registry {
     /// A registry that admits nobody yet.
     pub(crate) fn new() -> Self {
         Self {
-            topics: Mutex::default(),
+            feeds: Mutex::default(),
             sessions: Mutex::new(Sessions {
                 refused: Some(End::Tailer),
                 open: HashMap::new(),
@@ -157,20 +63,20 @@ impl Registry {
         if let Some(refused) = sessions.refused {
             return Err(refused);
         }
-        let port = Arc::new(Port {
-            id: self.next_id(),
-            arrived: Mutex::default(),
-            changed: Notify::new(),
-        });
-        sessions.open.insert(port.id, Arc::clone(&port));
-        Ok(Mailbox { port })
+        let mailbox = Mailbox::new(self.next_id());
+        let port = Arc::clone(mailbox.port());
+        sessions.open.insert(port.id(), port);
+        Ok(mailbox)
     }
 
     /// Forgets a session that has removed its registrations.
     pub(crate) fn close(&self, port: &Port) {
         let mut sessions = lock(&self.sessions);
-        sessions.open.remove(&port.id);
-        shrink(&mut sessions.open);
+        let open = &mut sessions.open;
+        open.remove(&port.id());
+        if is_roomy(open.len(), open.capacity()) {
+            open.shrink_to(2 * open.len());
+        }
     }
 
     /// Registers a topic, catching up from `after`.
@@ -179,105 +85,57 @@ impl Registry {
         port: &Arc<Port>,
         topic: Topic,
         after: SequenceId,
-    ) -> RegistrationId {
+    ) -> (Feed, RegistrationId) {
         let registration = self.next_id();
-        let mode = Mode::CatchingUp { needed: after };
-        let subscriber = Subscriber {
-            port: Arc::clone(port),
-            registration,
-            mode,
-        };
-        lock(&self.topics)
-            .entry(topic)
-            .or_default()
-            .push(subscriber);
-        registration
+        let mut feeds = lock(&self.feeds);
+        let feed = feeds.get(&topic).cloned().unwrap_or_else(|| {
+            let feed = Feed::new(topic);
+            feeds.insert(feed.clone());
+            feed
+        });
+        // Under the registry's lock: a feed without subscribers may be on its way out.
+        feed.subscribe(port, registration, after);
+        (feed, registration)
     }
 
     /// Drops a registration.
-    pub(crate) fn deregister(&self, topic: &Topic, registration: RegistrationId) {
-        let mut topics = lock(&self.topics);
-        if let Entry::Occupied(mut entry) = topics.entry(*topic) {
-            entry
-                .get_mut()
-                .retain(|subscriber| subscriber.registration != registration);
-            if entry.get().is_empty() {
-                entry.remove();
-                shrink(&mut topics);
-            }
-        }
-    }
-
-    /// Switches a registration to direct rows if nothing above `floor` is needed, or says what is.
-    /// Taking the last notice and switching are one step: a racing row is either in the answer or
-    /// comes directly (ARC-078).
-    pub(crate) fn switch_if_current(
-        &self,
-        topic: &Topic,
-        registration: RegistrationId,
-        floor: SequenceId,
-    ) -> Option<SequenceId> {
-        let mut topics = lock(&self.topics);
-        let subscriber = topics
-            .get_mut(topic)?
-            .iter_mut()
-            .find(|subscriber| subscriber.registration == registration)?;
-        match subscriber.mode {
-            Mode::CatchingUp { needed } if needed > floor => Some(needed),
-            Mode::CatchingUp { .. } | Mode::Current => {
-                subscriber.mode = Mode::Current;
-                None
+    pub(crate) fn deregister(&self, feed: &Feed, registration: RegistrationId) {
+        let mut feeds = lock(&self.feeds);
+        if feed.unsubscribe(registration) {
+            feeds.remove(feed.topic());
+            if is_roomy(feeds.len(), feeds.capacity()) {
+                let room = 2 * feeds.len();
+                feeds.shrink_to(room);
             }
         }
     }
 
     /// Hands the rows of one poll, ascending by sequence id, to everybody who wants them. Never waits
-    /// for a session. A row is encoded at most once.
+    /// for a session, and holds no lock for longer than a row takes.
     pub(crate) fn dispatch(&self, rows: &[TailRow]) {
         let mut told = Vec::new();
-        for row in rows {
-            let metadata = &row.envelope.metadata;
-            let mut topics = lock(&self.topics);
-            let Some(subscribers) = topics.get_mut(&metadata.topic) else {
-                continue;
-            };
-            let mut encoded = None;
-            for subscriber in subscribers {
-                match &mut subscriber.mode {
-                    Mode::CatchingUp { needed } => *needed = (*needed).max(metadata.sequence_id),
-                    Mode::Current => {
-                        let encoded = encoded.get_or_insert_with(|| row.envelope.encode());
-                        let first = subscriber.port.deliver(LiveRow {
-                            registration: subscriber.registration,
-                            topic: metadata.topic,
-                            sequence_id: metadata.sequence_id,
-                            encoded: encoded.clone(),
-                        });
-                        if first {
-                            told.push(Arc::clone(&subscriber.port));
-                        }
-                    }
-                }
+        for TailRow { envelope, .. } in rows {
+            let feed = lock(&self.feeds).get(&envelope.metadata.topic).cloned();
+            if let Some(feed) = feed {
+                feed.dispatch(envelope, &mut told);
             }
         }
         // Afterwards, so that a session wakes once for the whole page.
         for port in told {
-            port.changed.notify_one();
+            port.wake();
         }
     }
 
     /// Whether a session is interested in one of `topics`.
     pub(crate) fn is_any_wanted<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) -> bool {
-        let registered = lock(&self.topics);
-        topics
-            .into_iter()
-            .any(|topic| registered.contains_key(topic))
+        let feeds = lock(&self.feeds);
+        topics.into_iter().any(|topic| feeds.contains(topic))
     }
 
     /// Whether nobody is here.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.topics).is_empty() && lock(&self.sessions).open.is_empty()
+        lock(&self.feeds).is_empty() && lock(&self.sessions).open.is_empty()
     }
 
     fn next_id(&self) -> u64 {
@@ -285,17 +143,9 @@ impl Registry {
     }
 }
 
-/// Gives back what a crowd has left, in time that its leaving pays for.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    const SMALL: usize = 1024;
-    if map.capacity() > SMALL && map.len() < map.capacity() / 4 {
-        map.shrink_to(2 * map.len());
-    }
-}
-
-/// Nothing that runs under these locks can leave them half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether a crowd has left: what it took is then given back, in time that its leaving pays for.
+const fn is_roomy(len: usize, capacity: usize) -> bool {
+    capacity > SMALL && len < capacity / 4
 }
 
 #[cfg(test)]
@@ -303,6 +153,8 @@ mod tests {
     use futures::FutureExt;
     use xmtp_protocol::TopicKind;
     use xmtp_store::{Metadata, StoredEnvelope};
+
+    use crate::settings::OUTPUT_BYTES;
 
     use super::*;
 
@@ -360,8 +212,8 @@ mod tests {
     fn arc_078_a_racing_row_is_in_the_last_notice_or_comes_directly() {
         let registry = admitting();
         let mut mailbox = registry.open().unwrap();
-        let registration = registry.register(mailbox.port(), topic(1), id(4));
-        let switch = |floor| registry.switch_if_current(&topic(1), registration, id(floor));
+        let (feed, registration) = registry.register(mailbox.port(), topic(1), id(4));
+        let switch = |floor| feed.switch_if_current(registration, id(floor));
         registry.dispatch(&[row(1, 6), row(2, 7)]);
         assert_eq!(switch(4), Some(id(6)), "the row came before the switch");
         assert_eq!(received(&mut mailbox), [], "and not directly as well");
@@ -378,26 +230,23 @@ mod tests {
     fn str_012_a_notice_below_the_cursor_owes_nothing() {
         let registry = admitting();
         let mailbox = registry.open().unwrap();
-        let registration = registry.register(mailbox.port(), topic(1), id(9));
+        let (feed, registration) = registry.register(mailbox.port(), topic(1), id(9));
         registry.dispatch(&[row(1, 5)]);
-        assert_eq!(
-            registry.switch_if_current(&topic(1), registration, id(9)),
-            None
-        );
+        assert_eq!(feed.switch_if_current(registration, id(9)), None);
     }
 
     #[test]
     fn arc_074_a_registration_of_before_gets_nothing_and_removes_nothing() {
         let registry = admitting();
         let mut mailbox = registry.open().unwrap();
-        let before = registry.register(mailbox.port(), topic(1), id(0));
-        registry.deregister(&topic(1), before);
-        let after = registry.register(mailbox.port(), topic(1), id(0));
-        registry.deregister(&topic(1), before);
-        assert_eq!(registry.switch_if_current(&topic(1), before, id(0)), None);
+        let (left, before) = registry.register(mailbox.port(), topic(1), id(0));
+        registry.deregister(&left, before);
+        let (feed, after) = registry.register(mailbox.port(), topic(1), id(0));
+        registry.deregister(&left, before);
+        assert_eq!(feed.switch_if_current(before, id(0)), None);
         registry.dispatch(&[row(1, 1)]);
         assert_eq!(received(&mut mailbox), [], "the new one still catches up");
-        assert_eq!(registry.switch_if_current(&topic(1), after, id(1)), None);
+        assert_eq!(feed.switch_if_current(after, id(1)), None);
         registry.dispatch(&[row(1, 2)]);
         assert_eq!(received(&mut mailbox), [(after, 2)]);
     }
@@ -407,8 +256,8 @@ mod tests {
         let registry = admitting();
         let mut sessions = [(); 2].map(|()| registry.open().unwrap());
         for session in &sessions {
-            let registration = registry.register(session.port(), topic(1), id(0));
-            registry.switch_if_current(&topic(1), registration, id(0));
+            let (feed, registration) = registry.register(session.port(), topic(1), id(0));
+            feed.switch_if_current(registration, id(0));
         }
         let half = OUTPUT_BYTES / 2;
         for number in 1..=4 {
@@ -444,9 +293,9 @@ mod tests {
         let registrations = sessions
             .each_ref()
             .map(|session| registry.register(session.port(), topic(1), id(0)));
-        for (session, registration) in sessions.iter().zip(registrations) {
+        for (session, (feed, registration)) in sessions.iter().zip(registrations) {
             assert!(!registry.is_empty());
-            registry.deregister(&topic(1), registration);
+            registry.deregister(&feed, registration);
             registry.close(session.port());
         }
         assert!(registry.is_empty());

@@ -23,7 +23,7 @@ use xmtp_protocol::{SequenceId, Topic};
 pub(crate) use locks::GlobalLock;
 pub use locks::PublishLocks;
 
-use crate::pool::{Lease, answered};
+use crate::pool::Lease;
 use crate::record::{MetadataRow, metadata_row, sequence_id};
 use crate::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 
@@ -56,13 +56,13 @@ impl Primary {
     /// [`StoreError`] of any kind.
     pub async fn history(&self, topic: &Topic) -> Result<History, StoreError> {
         let mut lease = self.pool.acquire().await?;
-        let statement_timeout = lease.statement_timeout;
+        let answers = lease.answers();
         let read = sqlx::query!(
             "SELECT sequence_id, payload FROM envelopes WHERE topic = $1 ORDER BY sequence_id",
             topic.as_bytes()
         )
         .fetch_all(&mut *lease);
-        let rows = answered(statement_timeout, read).await?;
+        let rows = answers.wait(read).await?;
         lease.release();
         let head = rows
             .last()
@@ -158,7 +158,7 @@ async fn find_duplicates(
         .iter()
         .map(|key| &key.message_hash.as_bytes()[..])
         .collect();
-    let statement_timeout = lease.statement_timeout;
+    let answers = lease.answers();
     let read = sqlx::query_as!(
         MetadataRow,
         r#"SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
@@ -175,7 +175,7 @@ async fn find_duplicates(
         &hashes as &[&[u8]],
     )
     .fetch_all(&mut **lease);
-    let rows = answered(statement_timeout, read).await?;
+    let rows = answers.wait(read).await?;
     rows.into_iter()
         .map(|row| Metadata::try_from(row).map(|metadata| (metadata.key(), metadata)))
         .collect()

@@ -19,10 +19,11 @@ use tracing::{Instrument, Span};
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
 
+use crate::feed::{Feed, RegistrationId};
 use crate::frame::{ClientFrame, Frame, Target, Update};
 use crate::metrics::{Phase, UpdateOutcome};
 use crate::output::{self, Output, OutputStream};
-use crate::registry::{LiveRow, Mailbox, RegistrationId};
+use crate::port::{LiveRow, Mailbox};
 use crate::settings::{FIRST_TURN_TOPICS, Rate};
 use crate::{End, Shared, metrics};
 use challenge::Challenge;
@@ -51,9 +52,9 @@ pub(crate) struct Session {
     kind: Kind,
     mailbox: Mailbox,
     output: Output,
-    topics: HashMap<Topic, Registration>,
+    topics: HashMap<Feed, Registration>,
     /// Topics with history to fetch, each at most once, the next one first (ARC-086).
-    ready: VecDeque<Topic>,
+    ready: VecDeque<Feed>,
     turn: Turn,
     /// Topics of the next turn: about as many as fill its frame, since rows beyond are looked up in vain.
     turn_topics: usize,
@@ -75,7 +76,7 @@ struct Registration {
 /// A head read that has to end before its topics may deliver (ARC-076).
 struct Pending {
     acknowledgement: Acknowledgement,
-    topics: Vec<Topic>,
+    feeds: Vec<Feed>,
     heads: BoxFuture<'static, Result<Vec<SequenceId>, StoreError>>,
 }
 
@@ -355,13 +356,13 @@ impl Session {
         metrics::topics_registered(positions.len());
         let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
         self.topics.reserve(positions.len());
+        let mut feeds = Vec::with_capacity(positions.len());
         for (topic, after) in positions {
-            let id = self
-                .shared
-                .registry
-                .register(self.mailbox.port(), topic, after);
+            let registry = &self.shared.registry;
+            let (feed, id) = registry.register(self.mailbox.port(), topic, after);
+            feeds.push(feed.clone());
             self.topics.insert(
-                topic,
+                feed,
                 Registration {
                     id,
                     floor: after,
@@ -369,15 +370,15 @@ impl Session {
                 },
             );
         }
-        let (shared, wanted) = (Arc::clone(&self.shared), topics.clone());
+        let shared = Arc::clone(&self.shared);
         let heads = async move {
             let _permit = shared.fetch_permits.acquire().await;
-            shared.reads.heads(&wanted).await
+            shared.reads.heads(&topics).await
         }
         .boxed();
         self.pending = Some(Pending {
             acknowledgement,
-            topics,
+            feeds,
             heads,
         });
     }
@@ -387,31 +388,28 @@ impl Session {
         let heads = heads.map_err(|error| read_failed(&error, "target capture failed"))?;
         let Some(Pending {
             acknowledgement,
-            topics,
+            feeds,
             ..
         }) = self.pending.take()
         else {
             return Ok(());
         };
-        let targets: Vec<Target> = topics
-            .iter()
-            .zip(heads)
-            .map(|(topic, through)| Target {
-                topic: *topic,
+        let mut targets = Vec::with_capacity(feeds.len());
+        for (feed, through) in feeds.iter().zip(heads) {
+            targets.push(Target {
+                topic: *feed.topic(),
                 through,
-            })
-            .collect();
-        for target in &targets {
-            if let Some(registration) = self.topics.get_mut(&target.topic) {
-                registration.needed = registration.needed.max(target.through);
+            });
+            if let Some(registration) = self.topics.get_mut(feed) {
+                registration.needed = registration.needed.max(through);
             }
         }
         self.admit(match acknowledgement {
             Acknowledgement::Applied { id } => Frame::Applied { id, targets },
             Acknowledgement::StartedStatic => Frame::StartedStatic(targets),
         })?;
-        for topic in topics {
-            self.settle(topic);
+        for feed in feeds {
+            self.settle(feed);
         }
         Ok(())
     }
@@ -420,41 +418,37 @@ impl Session {
     fn remove(&mut self, topics: &[Topic]) -> usize {
         let mut removed = 0;
         for topic in topics {
-            if let Some(registration) = self.topics.remove(topic) {
-                self.shared.registry.deregister(topic, registration.id);
+            if let Some((feed, registration)) = self.topics.remove_entry(topic) {
+                self.shared.registry.deregister(&feed, registration.id);
                 removed += 1;
             }
         }
         if removed > 0 {
             metrics::topics_released(removed);
-            self.ready.retain(|topic| self.topics.contains_key(topic));
+            self.ready.retain(|feed| self.topics.contains_key(feed));
             // A turn with a removed topic is dropped; its other topics keep their place in front.
             let remaining = self
                 .turn
-                .cancel_without(|topic| !self.topics.contains_key(topic));
-            for topic in remaining.into_iter().rev() {
-                self.ready.push_front(topic);
+                .cancel_without(|feed| !self.topics.contains_key(feed));
+            for feed in remaining.into_iter().rev() {
+                self.ready.push_front(feed);
             }
         }
         removed
     }
 
     /// Queues a topic that owes history, or switches it to direct rows.
-    fn settle(&mut self, topic: Topic) {
-        let Some(registration) = self.topics.get_mut(&topic) else {
+    fn settle(&mut self, feed: Feed) {
+        let Some(registration) = self.topics.get_mut(&feed) else {
             return;
         };
         if registration.floor >= registration.needed {
-            let switched =
-                self.shared
-                    .registry
-                    .switch_if_current(&topic, registration.id, registration.floor);
-            match switched {
+            match feed.switch_if_current(registration.id, registration.floor) {
                 None => return,
                 Some(needed) => registration.needed = needed,
             }
         }
-        self.ready.push_back(topic);
+        self.ready.push_back(feed);
     }
 
     /// Admits direct rows of current topics.
@@ -489,8 +483,8 @@ impl Session {
 impl Drop for Session {
     /// Every exit deregisters the session and ends its output, once (ARC-082).
     fn drop(&mut self) {
-        for (topic, registration) in &self.topics {
-            self.shared.registry.deregister(topic, registration.id);
+        for (feed, registration) in &self.topics {
+            self.shared.registry.deregister(feed, registration.id);
         }
         metrics::topics_released(self.topics.len());
         self.shared.registry.close(self.mailbox.port());

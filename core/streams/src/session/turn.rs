@@ -9,10 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::Instrument;
-use xmtp_protocol::{MAX_DELIVERY_OVERHEAD_BYTES, Topic};
+use xmtp_protocol::MAX_DELIVERY_OVERHEAD_BYTES;
 use xmtp_store::{CatchUpPage, CatchUpRange, StoreError};
 
 use super::Session;
+use crate::feed::Feed;
 use crate::frame::{FRAME_OVERHEAD, Frame};
 use crate::metrics::{self, Phase};
 use crate::settings::{TURN_ROWS, TURN_TOPICS};
@@ -22,12 +23,12 @@ use crate::{End, Shared};
 pub(super) enum Turn {
     Idle,
     Reading {
-        topics: Vec<Topic>,
+        feeds: Vec<Feed>,
         page: BoxFuture<'static, Result<CatchUpPage, StoreError>>,
     },
     /// Read, and waiting for room in the output, if it had to, since then.
     Held {
-        topics: Vec<Topic>,
+        feeds: Vec<Feed>,
         page: CatchUpPage,
         since: Option<Instant>,
     },
@@ -44,9 +45,9 @@ impl Turn {
 
     /// Keeps the page that [`Self::read`] returned.
     pub(super) fn hold(&mut self, page: CatchUpPage) {
-        if let Self::Reading { topics, .. } = std::mem::replace(self, Self::Idle) {
+        if let Self::Reading { feeds, .. } = std::mem::replace(self, Self::Idle) {
             *self = Self::Held {
-                topics,
+                feeds,
                 page,
                 since: None,
             };
@@ -54,15 +55,13 @@ impl Turn {
     }
 
     /// Drops the turn if it holds a topic for which `gone`; returns its other topics in their order.
-    pub(super) fn cancel_without(&mut self, gone: impl Fn(&Topic) -> bool) -> Vec<Topic> {
+    pub(super) fn cancel_without(&mut self, gone: impl Fn(&Feed) -> bool) -> Vec<Feed> {
         match self {
-            Self::Reading { topics, .. } | Self::Held { topics, .. }
-                if topics.iter().any(&gone) =>
-            {
-                let mut topics = std::mem::take(topics);
+            Self::Reading { feeds, .. } | Self::Held { feeds, .. } if feeds.iter().any(&gone) => {
+                let mut feeds = std::mem::take(feeds);
                 *self = Self::Idle;
-                topics.retain(|topic| !gone(topic));
-                topics
+                feeds.retain(|feed| !gone(feed));
+                feeds
             }
             _ => Vec::new(),
         }
@@ -75,23 +74,23 @@ impl Session {
         if !matches!(self.turn, Turn::Idle) || self.ready.is_empty() || !self.output.has_room() {
             return;
         }
-        let topics: Vec<Topic> = self
+        let feeds: Vec<Feed> = self
             .ready
             .drain(..self.ready.len().min(self.turn_topics))
             .collect();
-        let ranges = topics
+        let ranges = feeds
             .iter()
-            .filter_map(|topic| {
-                let registration = self.topics.get(topic)?;
+            .filter_map(|feed| {
+                let registration = self.topics.get(feed)?;
                 Some(CatchUpRange {
-                    topic: *topic,
+                    topic: *feed.topic(),
                     after: registration.floor,
                     through: registration.needed,
                 })
             })
             .collect();
         let page = read_page(Arc::clone(&self.shared), ranges).boxed();
-        self.turn = Turn::Reading { topics, page };
+        self.turn = Turn::Reading { feeds, page };
     }
 
     /// Admits the page that is held, as one frame, once there is room for it.
@@ -103,22 +102,18 @@ impl Session {
             since.get_or_insert_with(Instant::now);
             return Ok(());
         }
-        let Turn::Held {
-            topics,
-            page,
-            since,
-        } = std::mem::replace(&mut self.turn, Turn::Idle)
+        let Turn::Held { feeds, page, since } = std::mem::replace(&mut self.turn, Turn::Idle)
         else {
             return Ok(());
         };
         if let Some(since) = since {
             histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
         }
-        let mut served = vec![0; topics.len()];
+        let mut served = vec![0; feeds.len()];
         let mut rows: Vec<Bytes> = Vec::with_capacity(page.rows.len());
         for row in &page.rows {
-            let topic = topics.get(row.range).ok_or(End::Corrupt)?;
-            let Some(registration) = self.topics.get_mut(topic) else {
+            let feed = feeds.get(row.range).ok_or(End::Corrupt)?;
+            let Some(registration) = self.topics.get_mut(feed) else {
                 continue;
             };
             let sequence_id = row.envelope.metadata.sequence_id;
@@ -142,16 +137,16 @@ impl Session {
         let cut_at = if page.cut {
             page.rows.last().map_or(0, |row| row.range)
         } else {
-            topics.len()
+            feeds.len()
         };
-        let unreached = topics.get(cut_at + 1..).unwrap_or_default();
+        let unreached = feeds.get(cut_at + 1..).unwrap_or_default();
         self.turn_topics = if page.cut {
             cut_at + 1
         } else {
             (self.turn_topics * 2).min(TURN_TOPICS)
         };
-        for (position, topic) in topics.iter().enumerate().take(cut_at + 1) {
-            let Some(registration) = self.topics.get(topic) else {
+        for (position, feed) in feeds.iter().enumerate().take(cut_at + 1) {
+            let Some(registration) = self.topics.get(feed) else {
                 continue;
             };
             let complete = position != cut_at && served[position] < TURN_ROWS;
@@ -159,10 +154,10 @@ impl Session {
                 tracing::error!("a visible head has no stored row");
                 return Err(End::Database("history read failed"));
             }
-            self.settle(*topic);
+            self.settle(feed.clone());
         }
-        for topic in unreached.iter().rev() {
-            self.ready.push_front(*topic);
+        for feed in unreached.iter().rev() {
+            self.ready.push_front(feed.clone());
         }
         Ok(())
     }
