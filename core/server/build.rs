@@ -2,7 +2,8 @@
 //!
 //! Messages are those of `xmtp-protocol`, with two exceptions. Responses that carry stored envelopes are
 //! written out in `src/wire.rs`, with the envelope as the bytes that are stored. Requests that hold lists
-//! stay encoded until their service has looked at them: `src/request.rs`.
+//! stay encoded until their service has looked at them: `src/request.rs`. Streams are served without generated
+//! code, since their frames are sent as they are stored: `src/services/subscription.rs`.
 
 use std::env;
 use std::io::{Error, Result};
@@ -10,25 +11,19 @@ use std::path::Path;
 
 use prost_build::{Service, ServiceGenerator};
 
-/// Services that core serves; the others belong to subsystems.
-const SERVICES: [&str; 5] = [
+/// Services that core serves by generated code.
+const SERVICES: [&str; 4] = [
     "ConfigurationService",
     "Health",
     "PublishService",
     "QueryService",
-    "SubscriptionService",
 ];
 
 /// Responses that carry stored envelopes.
-const STORED: [&str; 4] = [
-    "QueryResponse",
-    "QueryNewestResponse",
-    "SubscribeResponse",
-    "SubscribeStaticResponse",
-];
+const STORED: [&str; 2] = ["QueryResponse", "QueryNewestResponse"];
 
 /// Services whose requests hold lists.
-const ENCODED: [&str; 3] = ["PublishService", "QueryService", "SubscriptionService"];
+const ENCODED: [&str; 2] = ["PublishService", "QueryService"];
 
 fn main() -> Result<()> {
     // Asked for when it runs: a checkout that shares the target folder may have compiled this program.

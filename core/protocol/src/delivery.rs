@@ -4,7 +4,7 @@
 //! The stored canonical encoding is therefore copied into the message that delivers it, and no
 //! payload is decoded on the way out.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use crate::MessageHash;
@@ -34,24 +34,38 @@ pub struct StoredEnvelope<'a> {
     pub payload: &'a [u8],
 }
 
-/// Encodes the `ServerEnvelope` of a stored envelope, into one allocation of the exact size.
-///
-/// The bytes are those that encoding the generated message would yield (API-211, API-212).
-pub fn encode_server_envelope(stored: &StoredEnvelope<'_>) -> Bytes {
-    let meta = MetaLengths::of(stored);
-    let len = nested_len(meta.total) + nested_len(stored.payload.len());
+impl StoredEnvelope<'_> {
+    /// Bytes that [`Self::put_element`] writes.
+    pub fn element_len(&self) -> usize {
+        nested_len(self.encoded_len(&MetaLengths::of(self)))
+    }
 
-    let mut out = BytesMut::with_capacity(len);
-    put_nested(server_envelope::META, meta.total, &mut out);
-    put_meta(stored, &meta, &mut out);
-    put_bytes(server_envelope::ENVELOPE, stored.payload, &mut out);
-    debug_assert_eq!(
-        out.len(),
-        len,
-        "the length was computed from the same parts"
-    );
-    out.freeze()
+    /// Writes the `ServerEnvelope` as an element of `envelopes`, the field that has the same number in
+    /// every response and frame which delivers.
+    ///
+    /// The bytes are those that encoding the generated message would yield (API-211, API-212).
+    pub fn put_element(&self, out: &mut BytesMut) {
+        let meta = MetaLengths::of(self);
+        let len = self.encoded_len(&meta);
+        put_nested(ENVELOPES, len, out);
+        let begin = out.len();
+        put_nested(server_envelope::META, meta.total, out);
+        put_meta(self, &meta, out);
+        put_bytes(server_envelope::ENVELOPE, self.payload, out);
+        debug_assert_eq!(
+            out.len() - begin,
+            len,
+            "the length was computed from the same parts"
+        );
+    }
+
+    fn encoded_len(&self, meta: &MetaLengths) -> usize {
+        nested_len(meta.total) + nested_len(self.payload.len())
+    }
 }
+
+/// Number of the field `envelopes` in `QueryResponse` and in both messages `Messages`.
+const ENVELOPES: u32 = 1;
 
 /// Field numbers of `ServerEnvelope`.
 mod server_envelope {

@@ -51,7 +51,7 @@ mod topic;
 mod validator;
 
 pub use cursor::{SequenceId, SequenceIdError};
-pub use delivery::{MAX_DELIVERY_OVERHEAD_BYTES, StoredEnvelope, encode_server_envelope};
+pub use delivery::{MAX_DELIVERY_OVERHEAD_BYTES, StoredEnvelope};
 pub use envelope::{Content, MessageHash, ParseError, ParsedEnvelope, canonical_len};
 pub use key_package::{KeyPackageError, check_key_package};
 pub use topic::{Topic, TopicError, TopicKind};

@@ -5,6 +5,7 @@
 //! [`RunningServer::stop`] drains it.
 
 pub mod config;
+mod frames;
 mod lifecycle;
 mod publish;
 mod published;

@@ -26,7 +26,6 @@ use crate::services::query::{QueryEndpoint, QueryLimits};
 use crate::services::subscription::SubscriptionEndpoint;
 use crate::services::{
     ConfigurationServiceServer, HealthServer, PublishServiceServer, QueryServiceServer,
-    SubscriptionServiceServer,
 };
 use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
 use crate::telemetry::{self, MetricsListener};
@@ -366,11 +365,7 @@ fn routes(
                 .max_decoding_message_size(max_in)
                 .max_encoding_message_size(max_out),
         )
-        .add_service(
-            SubscriptionServiceServer::new(subscription)
-                .max_decoding_message_size(max_in)
-                .max_encoding_message_size(max_out),
-        )
+        .add_service(subscription)
         // The public configuration has a cap of its own, and no other.
         .add_service(
             ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in),

@@ -18,8 +18,6 @@ use xmtp_protocol::proto::xmtp::backend::v1;
 pub(crate) type PublishRequest = Encoded<v1::PublishRequest>;
 pub(crate) type QueryRequest = Encoded<v1::QueryRequest>;
 pub(crate) type QueryNewestRequest = Encoded<v1::QueryNewestRequest>;
-pub(crate) type SubscribeRequest = Encoded<v1::SubscribeRequest>;
-pub(crate) type SubscribeStaticRequest = Encoded<v1::SubscribeStaticRequest>;
 
 /// The bytes are not an encoded message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,12 +144,18 @@ impl<U: Message + Send + 'static, M: 'static> Codec for EncodedCodec<U, Encoded<
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        EncodedDecoder(PhantomData)
+        EncodedDecoder::default()
     }
 }
 
 /// Takes a message off the wire.
 pub(crate) struct EncodedDecoder<M>(PhantomData<fn() -> M>);
+
+impl<M> Default for EncodedDecoder<M> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
 
 impl<M> Decoder for EncodedDecoder<M> {
     type Item = Encoded<M>;
@@ -231,10 +235,10 @@ mod tests {
         };
         let once = update.encode_to_vec();
         let twice = [once.clone(), once].concat();
-        let request = SubscribeRequest::from(Bytes::from(twice));
+        let request = Encoded::<v1::SubscribeRequest>::from(Bytes::from(twice));
         assert_eq!(request.count(&[1, 2]), Ok(6));
         assert_eq!(request.count(&[1, 3]), Ok(0));
-        let broken = SubscribeRequest::from(Bytes::from_static(&[0x0a, 2, 0x12, 9]));
+        let broken = Encoded::<v1::SubscribeRequest>::from(Bytes::from_static(&[0x0a, 2, 0x12, 9]));
         assert_eq!(broken.count(&[1, 2]), Err(Undecodable));
     }
 }

@@ -3,24 +3,50 @@
 //! An embedded message is on the wire what a `bytes` field is: so an envelope leaves as the bytes that
 //! are stored, and is neither decoded nor encoded again.
 
-use bytes::Bytes;
-use prost::{Message, Oneof};
-use xmtp_protocol::proto::xmtp::backend::v1::{
-    Continuation, Cursor, EnvelopeMeta, Ping, Pong, Topic, subscribe_response,
-    subscribe_static_response,
-};
+use bytes::{Buf, BufMut, Bytes};
+use prost::encoding::{DecodeContext, WireType, message, skip_field};
+use prost::{DecodeError, Message};
+use xmtp_protocol::proto::xmtp::backend::v1::{Continuation, Cursor, EnvelopeMeta, Topic};
 use xmtp_store::Metadata;
 
 /// `QueryResponse`.
-#[derive(Clone, PartialEq, Message)]
-#[prost(skip_debug)]
+#[derive(Default)]
 pub(crate) struct QueryResponse {
-    /// Encoded `ServerEnvelope`s.
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    pub(crate) envelopes: Vec<Bytes>,
+    /// Elements of the field of this name.
+    pub(crate) envelopes: Bytes,
     /// Paging state.
-    #[prost(message, optional, tag = "2")]
-    pub(crate) continuation: Option<Continuation>,
+    pub(crate) continuation: Continuation,
+}
+
+impl QueryResponse {
+    /// Number of the field `continuation`.
+    const CONTINUATION: u32 = 2;
+}
+
+impl Message for QueryResponse {
+    fn encode_raw(&self, out: &mut impl BufMut) {
+        out.put_slice(&self.envelopes);
+        message::encode(Self::CONTINUATION, &self.continuation, out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.envelopes.len() + message::encoded_len(Self::CONTINUATION, &self.continuation)
+    }
+
+    /// Servers read no responses.
+    fn merge_field(
+        &mut self,
+        field: u32,
+        wire_type: WireType,
+        input: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        skip_field(wire_type, field, input, context)
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// `QueryNewestResponse`.
@@ -47,69 +73,6 @@ pub(crate) struct NewestResult {
     pub(crate) envelope: Option<Bytes>,
 }
 
-/// `SubscribeResponse`.
-#[derive(Clone, PartialEq, Message)]
-#[prost(skip_debug)]
-pub(crate) struct SubscribeResponse {
-    /// The frame.
-    #[prost(oneof = "SubscribeFrame", tags = "1, 2, 3, 4, 5")]
-    pub(crate) response: Option<SubscribeFrame>,
-}
-
-/// The oneof of [`SubscribeResponse`].
-#[derive(Clone, PartialEq, Oneof)]
-#[prost(skip_debug)]
-pub(crate) enum SubscribeFrame {
-    /// First frame.
-    #[prost(message, tag = "1")]
-    Started(subscribe_response::Started),
-    /// An update is in force.
-    #[prost(message, tag = "2")]
-    Applied(subscribe_response::Applied),
-    /// Rows.
-    #[prost(message, tag = "3")]
-    Messages(Messages),
-    /// Probe of the server.
-    #[prost(message, tag = "4")]
-    Ping(Ping),
-    /// Answer to a probe of the client.
-    #[prost(message, tag = "5")]
-    Pong(Pong),
-}
-
-/// `SubscribeStaticResponse`.
-#[derive(Clone, PartialEq, Message)]
-#[prost(skip_debug)]
-pub(crate) struct SubscribeStaticResponse {
-    /// The frame.
-    #[prost(oneof = "SubscribeStaticFrame", tags = "1, 2, 3")]
-    pub(crate) response: Option<SubscribeStaticFrame>,
-}
-
-/// The oneof of [`SubscribeStaticResponse`].
-#[derive(Clone, PartialEq, Oneof)]
-#[prost(skip_debug)]
-pub(crate) enum SubscribeStaticFrame {
-    /// First frame.
-    #[prost(message, tag = "1")]
-    Started(subscribe_static_response::Started),
-    /// Rows.
-    #[prost(message, tag = "2")]
-    Messages(Messages),
-    /// Sign of life.
-    #[prost(message, tag = "3")]
-    Keepalive(subscribe_static_response::Keepalive),
-}
-
-/// `SubscribeResponse.Messages` and `SubscribeStaticResponse.Messages`.
-#[derive(Clone, PartialEq, Message)]
-#[prost(skip_debug)]
-pub(crate) struct Messages {
-    /// Encoded `ServerEnvelope`s.
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    pub(crate) envelopes: Vec<Bytes>,
-}
-
 macro_rules! debug_by_name {
     ($($name:ident),+) => {$(
         impl std::fmt::Debug for $name {
@@ -120,16 +83,7 @@ macro_rules! debug_by_name {
     )+};
 }
 
-debug_by_name!(
-    QueryResponse,
-    QueryNewestResponse,
-    NewestResult,
-    SubscribeResponse,
-    SubscribeFrame,
-    SubscribeStaticResponse,
-    SubscribeStaticFrame,
-    Messages
-);
+debug_by_name!(QueryResponse, QueryNewestResponse, NewestResult);
 
 /// Metadata as clients see it (API-212).
 pub(crate) fn envelope_meta(metadata: &Metadata) -> EnvelopeMeta {

@@ -1,7 +1,7 @@
 //! Rows as the rest of the backend sees them.
 
-use bytes::Bytes;
-use xmtp_protocol::{MessageHash, SequenceId, Topic, encode_server_envelope};
+use bytes::{Bytes, BytesMut};
+use xmtp_protocol::{MessageHash, SequenceId, Topic};
 
 use crate::StoreError;
 
@@ -51,10 +51,23 @@ pub struct StoredEnvelope {
 }
 
 impl StoredEnvelope {
-    /// The row as clients get it, an encoded `ServerEnvelope`. The payload is not decoded.
-    pub fn encode(&self) -> Bytes {
+    /// The rows as clients get them, elements of a response's `envelopes`, in one allocation. No payload is
+    /// decoded.
+    pub fn encode<'a, I>(rows: I) -> Bytes
+    where
+        I: IntoIterator<Item = &'a Self, IntoIter: Clone>,
+    {
+        let rows = rows.into_iter().map(Self::parts);
+        let mut out = BytesMut::with_capacity(rows.clone().map(|row| row.element_len()).sum());
+        for row in rows {
+            row.put_element(&mut out);
+        }
+        out.freeze()
+    }
+
+    fn parts(&self) -> xmtp_protocol::StoredEnvelope<'_> {
         let metadata = &self.metadata;
-        encode_server_envelope(&xmtp_protocol::StoredEnvelope {
+        xmtp_protocol::StoredEnvelope {
             sequence_id: metadata.sequence_id.into(),
             server_ns: metadata.server_ns,
             expiry_ns: metadata.expiry_ns.unwrap_or(0),
@@ -62,7 +75,7 @@ impl StoredEnvelope {
             topic: metadata.topic.as_bytes(),
             is_commit_or_proposal: metadata.is_commit_or_proposal,
             payload: &self.payload,
-        })
+        }
     }
 }
 

@@ -116,7 +116,9 @@ impl Feed {
                 registration: subscriber.registration,
                 topic: self.0.topic,
                 sequence_id,
-                encoded: encoded.get_or_insert_with(|| envelope.encode()).clone(),
+                encoded: encoded
+                    .get_or_insert_with(|| StoredEnvelope::encode([envelope]))
+                    .clone(),
             });
             if first {
                 told.push(Arc::clone(&subscriber.port));

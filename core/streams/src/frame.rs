@@ -1,7 +1,6 @@
 //! What goes in and out of a stream, before and after the transport's own encoding.
 
 use bytes::Bytes;
-use prost::encoding::{encoded_len_varint, key_len};
 use xmtp_protocol::{SequenceId, Topic};
 
 /// A frame from the client of a bidirectional stream.
@@ -86,7 +85,8 @@ pub enum Frame {
         /// Targets of the topics that it newly registered, in its order.
         targets: Vec<Target>,
     },
-    /// Rows, each the encoding of a `ServerEnvelope`, shared with every stream that gets it.
+    /// Rows, encoded as elements of `envelopes`: one or several in each part. Those of live rows are shared with
+    /// every stream that gets them.
     Messages(Vec<Bytes>),
     /// Probe of a bidirectional stream.
     Ping(u64),
@@ -105,18 +105,13 @@ impl Frame {
                 let targets: usize = targets.iter().map(target_len).sum();
                 FRAME_OVERHEAD + 11 + targets
             }
-            Self::Messages(rows) => FRAME_OVERHEAD + rows.iter().map(row_len).sum::<usize>(),
+            Self::Messages(parts) => FRAME_OVERHEAD + parts.iter().map(Bytes::len).sum::<usize>(),
         }
     }
 }
 
 /// gRPC prefix, and key and length of the frame's one oneof member.
 pub(crate) const FRAME_OVERHEAD: usize = 5 + 1 + 5;
-
-/// Bytes that a row adds to a `Messages` frame.
-pub(crate) fn row_len(row: &Bytes) -> usize {
-    key_len(1) + encoded_len_varint(row.len() as u64) + row.len()
-}
 
 /// Upper bound: both nested messages have one-byte keys and lengths, the id at most ten bytes.
 fn target_len(target: &Target) -> usize {

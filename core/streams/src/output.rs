@@ -10,7 +10,7 @@ use futures::Stream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::frame::{Frame, row_len};
+use crate::frame::Frame;
 use crate::settings::{OUTPUT_BYTES, OUTPUT_FRAMES};
 use crate::{End, metrics};
 
@@ -94,7 +94,7 @@ impl Output {
     /// Admits one live row: into the last frame while that has room and is still here, so that a
     /// stalled network costs bytes and not frames.
     pub(crate) fn admit_row(&mut self, row: Bytes) -> Result<(), Full> {
-        let len = row_len(&row);
+        let len = row.len();
         let mut state = self.queue.lock();
         let fits = state.bytes + len <= OUTPUT_BYTES;
         if let Some(Queued {

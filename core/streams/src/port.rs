@@ -15,7 +15,7 @@ pub(crate) struct LiveRow {
     pub(crate) registration: RegistrationId,
     pub(crate) topic: Topic,
     pub(crate) sequence_id: SequenceId,
-    /// Encoded `ServerEnvelope`, shared by every stream that gets it.
+    /// As an element of `envelopes`, shared by every stream that gets it.
     pub(crate) encoded: Bytes,
 }
 

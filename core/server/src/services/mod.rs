@@ -23,5 +23,4 @@ pub(crate) use generated::grpc::health::v1::health_server::HealthServer;
 pub(crate) use generated::xmtp::backend::v1::configuration_service_server::ConfigurationServiceServer;
 pub(crate) use generated::xmtp::backend::v1::publish_service_server::PublishServiceServer;
 pub(crate) use generated::xmtp::backend::v1::query_service_server::QueryServiceServer;
-pub(crate) use generated::xmtp::backend::v1::subscription_service_server::SubscriptionServiceServer;
 use generated::{grpc, xmtp};

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument, info_span};
 use xmtp_protocol::proto::xmtp::backend::v1::{self as v1, Continuation, Topic as WireTopic};
 use xmtp_protocol::{SequenceId, Topic, TopicKind};
-use xmtp_store::{NewestEnvelope, Page, Primary, Reads, TopicPosition};
+use xmtp_store::{NewestEnvelope, Page, Primary, Reads, StoredEnvelope, TopicPosition};
 
 use super::xmtp::backend::v1::query_service_server::QueryService;
 use crate::request::{Encoded, QueryNewestRequest, QueryRequest};
@@ -70,12 +70,8 @@ impl QueryEndpoint {
             0 => self.limits.default_query_limit,
             asked => asked.min(self.limits.max_query_limit),
         };
-        let respond = |envelopes, has_more| QueryResponse {
-            envelopes,
-            continuation: Some(Continuation { has_more }),
-        };
         if positions.is_empty() {
-            return Ok(respond(Vec::new(), false));
+            return Ok(QueryResponse::default());
         }
         let page = self
             .primary
@@ -86,13 +82,10 @@ impl QueryEndpoint {
             Page::Rows {
                 envelopes,
                 has_more,
-            } => Ok(respond(
-                envelopes
-                    .iter()
-                    .map(xmtp_store::StoredEnvelope::encode)
-                    .collect(),
-                has_more,
-            )),
+            } => Ok(QueryResponse {
+                envelopes: StoredEnvelope::encode(&envelopes),
+                continuation: Continuation { has_more },
+            }),
             Page::TooLarge => Err(too_large()),
         }
     }

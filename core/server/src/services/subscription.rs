@@ -1,25 +1,26 @@
 //! `SubscriptionService`.
 
+use std::convert::Infallible;
 use std::num::NonZeroU32;
-use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use futures::{Stream, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
-use xmtp_protocol::proto::xmtp::backend::v1::{
-    CatchupTarget, Ping, Pong, Topic as WireTopic, TopicQuery, subscribe_request,
-    subscribe_response, subscribe_static_response,
-};
-use xmtp_streams::{ClientFrame, End, Frame, Interest, Limits, Streams, Target, Update};
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
+use http::{Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tower::Service;
+use xmtp_protocol::proto::xmtp::backend::v1::{self, TopicQuery, subscribe_request};
+use xmtp_streams::{ClientFrame, End, Frame, Interest, Limits, OutputStream, Streams, Update};
 
-use super::xmtp::backend::v1::subscription_service_server::SubscriptionService;
-use crate::request::{SubscribeRequest, SubscribeStaticRequest, Undecodable};
+use crate::frames::{self, Parts};
+use crate::request::{Encoded, Undecodable};
 use crate::status;
-use crate::transport::StreamResponse;
-use crate::wire::{
-    Messages, SubscribeFrame, SubscribeResponse, SubscribeStaticFrame, SubscribeStaticResponse,
-};
+use crate::transport::streaming;
 
 /// Serves streams.
+#[derive(Clone)]
 pub(crate) struct SubscriptionEndpoint {
     pub(crate) streams: Streams,
     pub(crate) keepalive_interval_ms: NonZeroU32,
@@ -32,44 +33,65 @@ const UPDATE: u32 = 1;
 const ADDS: u32 = 2;
 const REMOVES: u32 = 3;
 
-type Frames<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+impl NamedService for SubscriptionEndpoint {
+    const NAME: &'static str = "xmtp.backend.v1.SubscriptionService";
+}
 
-#[tonic::async_trait]
-impl SubscriptionService for SubscriptionEndpoint {
-    type SubscribeStream = Frames<SubscribeResponse>;
-    type SubscribeStaticStream = Frames<SubscribeStaticResponse>;
+impl Service<Request<Body>> for SubscriptionEndpoint {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
-    async fn subscribe(
-        &self,
-        request: Request<Streaming<SubscribeRequest>>,
-    ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let streams = self.streams.clone();
-        let inbound = request.into_inner().map(move |frame| match frame {
-            Ok(frame) => client_frame(frame, streams.limits()),
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let endpoint = self.clone();
+        let method = request.uri().path().rsplit('/').next();
+        match method {
+            Some("Subscribe") => {
+                let answer = endpoint
+                    .subscribe(request)
+                    .unwrap_or_else(Status::into_http);
+                Box::pin(std::future::ready(Ok(answer)))
+            }
+            Some("SubscribeStatic") => Box::pin(async move {
+                let answer = endpoint.subscribe_static(request).await;
+                Ok(answer.unwrap_or_else(Status::into_http))
+            }),
+            _ => Box::pin(std::future::ready(
+                Ok(Status::unimplemented("").into_http()),
+            )),
+        }
+    }
+}
+
+impl SubscriptionEndpoint {
+    fn subscribe(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let limits = self.streams.limits().clone();
+        let inbound =
+            streaming::messages::<v1::SubscribeRequest>(request, limits.max_request_bytes)?;
+        let inbound = inbound.map(move |frame| match frame {
+            Ok(frame) => client_frame(frame, &limits),
             Err(status) => Err(broken(&status)),
         });
         let output = self
             .streams
             .subscribe(inbound)
             .map_err(status::stream_end)?;
-        let interval = self.keepalive_interval_ms;
-        let frames = output.map(move |frame| match frame {
-            Ok(frame) => Ok(SubscribeResponse {
-                response: Some(subscribe_frame(frame, interval)),
-            }),
-            Err(end) => Err(status::stream_end(end)),
-        });
-        Ok(stream_response(Box::pin(frames)))
+        Ok(self.answer(output, frames::subscribe_response))
     }
 
-    async fn subscribe_static(
-        &self,
-        request: Request<SubscribeStaticRequest>,
-    ) -> Result<Response<Self::SubscribeStaticStream>, Status> {
-        let request = request.into_inner();
-        if request.count(&[TOPICS]).map_err(status::undecodable)?
-            > self.streams.limits().max_static_topics
-        {
+    async fn subscribe_static(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let limits = self.streams.limits();
+        let mut inbound =
+            streaming::messages::<v1::SubscribeStaticRequest>(request, limits.max_request_bytes)?;
+        let request = inbound
+            .try_next()
+            .await?
+            .ok_or_else(|| Status::internal("request message is missing"))?;
+        if request.count(&[TOPICS]).map_err(status::undecodable)? > limits.max_static_topics {
             return Err(status::stream_end(End::STATIC_REFUSED));
         }
         let request = request.decode().map_err(status::undecodable)?;
@@ -78,22 +100,16 @@ impl SubscriptionService for SubscriptionEndpoint {
             .streams
             .subscribe_static(&topics)
             .map_err(status::stream_end)?;
-        let interval = self.keepalive_interval_ms;
-        let frames = output.map(move |frame| match frame {
-            Ok(frame) => Ok(SubscribeStaticResponse {
-                response: Some(static_frame(frame, interval)),
-            }),
-            Err(end) => Err(status::stream_end(end)),
-        });
-        Ok(stream_response(Box::pin(frames)))
+        Ok(self.answer(output, frames::subscribe_static_response))
     }
-}
 
-/// A response that no drain waits for: its stream is told to end instead.
-fn stream_response<T>(frames: Frames<T>) -> Response<Frames<T>> {
-    let mut response = Response::new(frames);
-    response.extensions_mut().insert(StreamResponse);
-    response
+    fn answer(&self, output: OutputStream, encode: fn(&Frame, u32) -> Parts) -> Response<Body> {
+        let interval = self.keepalive_interval_ms.get();
+        streaming::response(output.map(move |frame| match frame {
+            Ok(frame) => Ok(encode(&frame, interval)),
+            Err(end) => Err(status::stream_end(end)),
+        }))
+    }
 }
 
 /// How the transport's own end of the inbound side ends the stream.
@@ -106,7 +122,7 @@ fn broken(transport: &Status) -> End {
 }
 
 /// A frame, unless its lists are too long to be decoded.
-fn client_frame(frame: SubscribeRequest, limits: &Limits) -> Result<ClientFrame, End> {
+fn client_frame(frame: Encoded<v1::SubscribeRequest>, limits: &Limits) -> Result<ClientFrame, End> {
     let undecodable = |_: Undecodable| End::Undecodable;
     if frame.count(&[UPDATE, ADDS]).map_err(undecodable)? > limits.max_update_adds
         || frame.count(&[UPDATE, REMOVES]).map_err(undecodable)? > limits.max_update_removes
@@ -138,50 +154,4 @@ fn interest(query: TopicQuery) -> Interest {
         topic: query.topic.map(|topic| topic.topic),
         after: query.cursor.map_or(0, |cursor| cursor.sequence_id),
     }
-}
-
-fn subscribe_frame(frame: Frame, interval: NonZeroU32) -> SubscribeFrame {
-    match frame {
-        Frame::Started => SubscribeFrame::Started(subscribe_response::Started {
-            keepalive_interval_ms: interval.get(),
-        }),
-        Frame::Applied { id, targets } => SubscribeFrame::Applied(subscribe_response::Applied {
-            id,
-            added_targets: catchup_targets(&targets),
-        }),
-        Frame::Messages(envelopes) => SubscribeFrame::Messages(Messages { envelopes }),
-        Frame::Ping(nonce) => SubscribeFrame::Ping(Ping { nonce }),
-        Frame::Pong(nonce) => SubscribeFrame::Pong(Pong { nonce }),
-        Frame::StartedStatic(_) | Frame::Keepalive => unreachable!("frames of a static stream"),
-    }
-}
-
-fn static_frame(frame: Frame, interval: NonZeroU32) -> SubscribeStaticFrame {
-    match frame {
-        Frame::StartedStatic(targets) => {
-            SubscribeStaticFrame::Started(subscribe_static_response::Started {
-                keepalive_interval_ms: interval.get(),
-                targets: catchup_targets(&targets),
-            })
-        }
-        Frame::Messages(envelopes) => SubscribeStaticFrame::Messages(Messages { envelopes }),
-        Frame::Keepalive => {
-            SubscribeStaticFrame::Keepalive(subscribe_static_response::Keepalive {})
-        }
-        Frame::Started | Frame::Applied { .. } | Frame::Ping(_) | Frame::Pong(_) => {
-            unreachable!("frames of a bidirectional stream")
-        }
-    }
-}
-
-fn catchup_targets(targets: &[Target]) -> Vec<CatchupTarget> {
-    targets
-        .iter()
-        .map(|target| CatchupTarget {
-            topic: Some(WireTopic {
-                topic: bytes::Bytes::copy_from_slice(target.topic.as_bytes()),
-            }),
-            through_sequence_id: target.through.into(),
-        })
-        .collect()
 }

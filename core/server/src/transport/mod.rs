@@ -10,6 +10,7 @@ mod deadline;
 mod listener;
 mod opening;
 mod request_id;
+pub(crate) mod streaming;
 
 pub(crate) use admission::{Admission, StreamResponse};
 pub(crate) use listener::Listener;

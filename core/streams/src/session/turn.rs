@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use ::metrics::histogram;
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::Instrument;
 use xmtp_protocol::MAX_DELIVERY_OVERHEAD_BYTES;
-use xmtp_store::{CatchUpPage, CatchUpRange, StoreError};
+use xmtp_store::{CatchUpPage, CatchUpRange, StoreError, StoredEnvelope};
 
 use super::Session;
 use crate::feed::Feed;
@@ -110,7 +109,7 @@ impl Session {
             histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
         }
         let mut served = vec![0; feeds.len()];
-        let mut rows: Vec<Bytes> = Vec::with_capacity(page.rows.len());
+        let mut owed = Vec::with_capacity(page.rows.len());
         for row in &page.rows {
             let feed = feeds.get(row.range).ok_or(End::Corrupt)?;
             let Some(registration) = self.topics.get_mut(feed) else {
@@ -119,13 +118,13 @@ impl Session {
             let sequence_id = row.envelope.metadata.sequence_id;
             served[row.range] += 1;
             if sequence_id > registration.floor {
-                rows.push(row.envelope.encode());
+                owed.push(&row.envelope);
                 registration.floor = sequence_id;
             }
         }
-        let admitted = rows.len();
-        if !rows.is_empty() {
-            let frame = Frame::Messages(rows);
+        let admitted = owed.len();
+        if !owed.is_empty() {
+            let frame = Frame::Messages(vec![StoredEnvelope::encode(owed.iter().copied())]);
             if frame.wire_len() > self.shared.settings.frame_bytes() {
                 return Err(End::Capacity("stored envelope exceeds delivery capacity"));
             }
