@@ -11,9 +11,10 @@ use std::path::Path;
 use prost_build::{Service, ServiceGenerator};
 
 /// Services that core serves; the others belong to subsystems.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "ConfigurationService",
     "Health",
+    "IdentityService",
     "PublishService",
     "QueryService",
     "SubscriptionService",
@@ -28,7 +29,12 @@ const STORED: [&str; 4] = [
 ];
 
 /// Services whose requests hold lists.
-const ENCODED: [&str; 3] = ["PublishService", "QueryService", "SubscriptionService"];
+const ENCODED: [&str; 4] = [
+    "IdentityService",
+    "PublishService",
+    "QueryService",
+    "SubscriptionService",
+];
 
 fn main() -> Result<()> {
     // Asked for when it runs: a checkout that shares the target folder may have compiled this program.
