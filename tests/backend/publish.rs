@@ -7,6 +7,9 @@ mod duplicates;
 mod faults;
 mod identity;
 mod metadata;
+mod order;
+mod races;
+mod vectors;
 
 use bytes::Bytes;
 use prost::Message;
