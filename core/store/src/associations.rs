@@ -26,34 +26,34 @@ impl Reads {
         let kinds: Vec<i16> = identifiers.iter().map(|key| key.kind() as i16).collect();
         let mut lease = self.pool.acquire().await?;
         let statement_timeout = lease.statement_timeout;
-        let read = sqlx::query!(
-            r#"SELECT active.inbox_id AS "inbox_id?"
-               FROM unnest($1::text[], $2::smallint[]) WITH ORDINALITY
-                    AS wanted (identifier, identifier_kind, position)
-               LEFT JOIN LATERAL (
-                   SELECT inbox_id FROM identifier_association AS held
-                   WHERE held.identifier = wanted.identifier
-                     AND held.identifier_kind = wanted.identifier_kind
-                     AND held.revocation_sequence_id IS NULL
-                   ORDER BY association_sequence_id DESC LIMIT 1
-               ) AS active ON true
-               ORDER BY wanted.position"#,
+        // One row for all: rows of their own would cost more than what is looked up.
+        let read = sqlx::query_scalar!(
+            r#"SELECT ARRAY(
+                   SELECT (
+                       SELECT inbox_id FROM identifier_association AS held
+                       WHERE held.identifier = wanted.identifier
+                         AND held.identifier_kind = wanted.identifier_kind
+                         AND held.revocation_sequence_id IS NULL
+                       ORDER BY association_sequence_id DESC LIMIT 1
+                   )
+                   FROM unnest($1::text[], $2::smallint[]) WITH ORDINALITY
+                        AS wanted (identifier, identifier_kind, position)
+                   ORDER BY wanted.position
+               ) AS "inbox_ids!: Vec<Option<Vec<u8>>>""#,
             &texts as &[&str],
             &kinds,
         )
-        .fetch_all(&mut *lease);
-        let rows = answered(statement_timeout, read).await?;
+        .fetch_one(&mut *lease);
+        let found = answered(statement_timeout, read).await?;
         lease.release();
-        rows.into_iter()
-            .map(|row| {
-                row.inbox_id
-                    .map(|id| {
-                        id.try_into()
-                            .map_err(|_| StoreError::invariant("stored inbox id is not 32 bytes"))
-                    })
-                    .transpose()
-            })
-            .collect()
+        if found.len() != identifiers.len() {
+            return Err(StoreError::invariant("identifiers were not all answered"));
+        }
+        found
+            .into_iter()
+            .map(|id| id.map(InboxId::try_from).transpose())
+            .collect::<Result<_, _>>()
+            .map_err(|_| StoreError::invariant("stored inbox id is not 32 bytes"))
     }
 }
 
