@@ -35,9 +35,11 @@ CREATE TABLE topic_watermark (
     last_sequence_id bigint NOT NULL CHECK (last_sequence_id > 0)
 );
 
--- Which inbox an external identifier belongs to; a projection of identity updates (ARC-022).
+-- Which inbox an external identifier belongs to; a projection of identity updates (ARC-022). A row is the
+-- last change of one identifier in one inbox; null in revocation_sequence_id is active. Identifiers are
+-- hex and compared as bytes, so that no update of an operating system's collations touches the indexes.
 CREATE TABLE identifier_association (
-    identifier              text     NOT NULL,
+    identifier              text     NOT NULL COLLATE "C",
     identifier_kind         smallint NOT NULL,
     inbox_id                bytea    NOT NULL CHECK (octet_length(inbox_id) = 32),
     association_sequence_id bigint   NOT NULL,

@@ -6,10 +6,14 @@
 
 mod bare;
 mod child;
+mod clients;
 mod figures;
+mod identity;
+mod pgbench;
 mod publish;
 mod server;
 mod streams;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -26,8 +30,9 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("publish", || publish::measure().boxed_local()),
+    ("identity", || identity::measure().boxed_local()),
     ("latency", || streams::latency::measure().boxed_local()),
     ("catch-up", || streams::catch_up::measure().boxed_local()),
     ("fan-out", || streams::fan_out::measure().boxed_local()),

@@ -12,9 +12,10 @@ use std::path::Path;
 use prost_build::{Service, ServiceGenerator};
 
 /// Services that core serves by generated code.
-const SERVICES: [&str; 4] = [
+const SERVICES: [&str; 5] = [
     "ConfigurationService",
     "Health",
+    "IdentityService",
     "PublishService",
     "QueryService",
 ];
@@ -23,7 +24,7 @@ const SERVICES: [&str; 4] = [
 const STORED: [&str; 2] = ["QueryResponse", "QueryNewestResponse"];
 
 /// Services whose requests hold lists.
-const ENCODED: [&str; 2] = ["PublishService", "QueryService"];
+const ENCODED: [&str; 3] = ["IdentityService", "PublishService", "QueryService"];
 
 fn main() -> Result<()> {
     // Asked for when it runs: a checkout that shares the target folder may have compiled this program.

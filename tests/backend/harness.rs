@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use prost::Message;
 use tokio::time::timeout;
@@ -9,15 +10,17 @@ use tonic::Status;
 use tonic::transport::Channel;
 use xmtp_protocol::Topic;
 use xmtp_protocol::client::{
-    ConfigurationServiceClient, HealthClient, PublishServiceClient, QueryServiceClient,
-    SubscriptionServiceClient,
+    ConfigurationServiceClient, HealthClient, IdentityServiceClient, PublishServiceClient,
+    QueryServiceClient, SubscriptionServiceClient,
 };
+use xmtp_protocol::identity::ChainVerifier;
 use xmtp_protocol::proto::google::rpc;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, Cursor, EnvelopeMeta, PublishError, PublishRequest, QueryRequest,
     ServerEnvelope, Topic as WireTopic, TopicQuery,
 };
 use xmtp_server::config::{Build, ConfigErrors, Document};
+use xmtp_server::subsystem::{Configure, Subsystem};
 use xmtp_server::{RunningServer, Server};
 use xmtp_test_support::{PATIENCE, TestDatabase};
 
@@ -43,9 +46,22 @@ impl Backend {
         Self::on(TestDatabase::create().await, settings).await
     }
 
+    /// Starts one that asks `chain` about contract wallets.
+    pub(crate) async fn with_chain(settings: &str, chain: Arc<dyn ChainVerifier>) -> Self {
+        let database = TestDatabase::create().await;
+        let server = configure_with(&database, settings, &mut [Box::new(Chains(chain))]);
+        let server = server.expect("the document is valid");
+        let running = server.start().await.expect("the server starts");
+        Self::running(database, running).await
+    }
+
     /// Starts one on a database that is already there.
     pub(crate) async fn on(database: TestDatabase, settings: &str) -> Self {
         let running = serve(&database, settings).await;
+        Self::running(database, running).await
+    }
+
+    async fn running(database: TestDatabase, running: RunningServer) -> Self {
         let address = running.local_addr();
         Self {
             database,
@@ -81,6 +97,12 @@ impl Backend {
 
     pub(crate) fn subscriptions(&self) -> SubscriptionServiceClient<Channel> {
         SubscriptionServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(ANY_MESSAGE)
+            .max_encoding_message_size(ANY_MESSAGE)
+    }
+
+    pub(crate) fn identities(&self) -> IdentityServiceClient<Channel> {
+        IdentityServiceClient::new(self.channel.clone())
             .max_decoding_message_size(ANY_MESSAGE)
             .max_encoding_message_size(ANY_MESSAGE)
     }
@@ -174,6 +196,28 @@ pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
 
 /// A server, unless its configuration is refused.
 pub(crate) fn configure(database: &TestDatabase, settings: &str) -> Result<Server, ConfigErrors> {
+    configure_with(database, settings, &mut [])
+}
+
+/// A subsystem that does nothing but answer for chains.
+struct Chains(Arc<dyn ChainVerifier>);
+
+impl Subsystem for Chains {
+    fn name(&self) -> &'static str {
+        "chains-of-a-test"
+    }
+
+    fn configure(&mut self, context: &mut Configure<'_>) -> Result<(), ConfigErrors> {
+        context.chain_verifier(self.0.clone());
+        Ok(())
+    }
+}
+
+fn configure_with(
+    database: &TestDatabase,
+    settings: &str,
+    subsystems: &mut [Box<dyn Subsystem>],
+) -> Result<Server, ConfigErrors> {
     let mut keys: BTreeMap<&str, String> = BTreeMap::from([
         ("server.identifier", "\"org.example.test\"".to_owned()),
         ("server.listen", "\"127.0.0.1:0\"".to_owned()),
@@ -191,7 +235,7 @@ pub(crate) fn configure(database: &TestDatabase, settings: &str) -> Result<Serve
         .collect();
     let document = Document::parse(&lines.join("\n"), Build::default(), |_| None)
         .expect("the document parses");
-    Server::configure(document, &mut [])
+    Server::configure(document, subsystems)
 }
 
 /// Connects to a server.

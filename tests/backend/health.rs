@@ -13,11 +13,12 @@ use xmtp_test_support::eventually;
 use crate::harness::{Backend, configured};
 
 /// The names of a build without features.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "",
     "xmtp.backend.v1.QueryService",
     "xmtp.backend.v1.PublishService",
     "xmtp.backend.v1.SubscriptionService",
+    "xmtp.backend.v1.IdentityService",
     "xmtp.backend.v1.ConfigurationService",
 ];
 

@@ -7,6 +7,7 @@ mod drain;
 mod harness;
 mod health;
 mod http2;
+mod identity;
 mod judge;
 mod leaks;
 #[cfg(target_os = "linux")]

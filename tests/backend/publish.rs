@@ -7,6 +7,9 @@ mod duplicates;
 mod faults;
 mod identity;
 mod metadata;
+mod order;
+mod races;
+mod vectors;
 
 use bytes::Bytes;
 use prost::Message;
@@ -45,14 +48,14 @@ fn encoded(envelopes: impl IntoIterator<Item = ClientEnvelope>) -> Bytes {
 }
 
 /// What a refused publish says to programs: the position and the reason's name.
-type Refusal = (Option<u32>, &'static str);
+pub(crate) type Refusal = (Option<u32>, &'static str);
 
-fn at(index: Option<u32>, reason: Reason) -> Refusal {
+pub(crate) fn at(index: Option<u32>, reason: Reason) -> Refusal {
     (index, reason.as_str_name())
 }
 
 #[track_caller]
-fn refusal<T: std::fmt::Debug>(result: Result<T, Status>) -> Refusal {
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, Status>) -> Refusal {
     let status = result.expect_err("the publish is refused");
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let detail = publish_error(&status).expect("a refusal has its detail");
@@ -62,20 +65,22 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Status>) -> Refusal {
 
 /// Asserts that a publish failed with `code`, and with no detail.
 #[track_caller]
-fn failed<T: std::fmt::Debug>(result: Result<T, Status>, code: Code) {
+pub(crate) fn failed<T: std::fmt::Debug>(result: Result<T, Status>, code: Code) {
     let status = result.expect_err("the publish fails");
     assert_eq!(status.code(), code, "{status:?}");
     assert_eq!(publish_error(&status), None);
 }
 
-/// Asserts how many rows there are, and how many topics have a head.
+/// Asserts how many rows there are, and how many topics have a head. Each inbox of these tests has one
+/// wallet, which is found if the inbox is stored and not otherwise.
 async fn stored(backend: &Backend, rows: i64, topics: i64) {
+    let inboxes = "topic_watermark WHERE get_byte(topic, 0) = 2";
     assert_eq!(
         [
             backend.count("envelopes").await,
             backend.count("topic_watermark").await,
             backend.count("identifier_association").await,
         ],
-        [rows, topics, 0]
+        [rows, topics, backend.count(inboxes).await]
     );
 }

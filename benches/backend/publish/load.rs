@@ -1,20 +1,16 @@
 //! Clients that publish over gRPC.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::future::join_all;
 use prost::Message;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use uuid::Uuid;
 use xmtp_protocol::client::PublishServiceClient;
 use xmtp_protocol::proto::xmtp::backend::v1::{ClientEnvelope, PublishRequest};
 use xmtp_test_support::payloads::{ContentType, mls_message};
 
-use super::CLIENTS;
-
-/// Connections that the clients share.
-const CONNECTIONS: usize = 4;
+use crate::clients;
 
 /// With its framing, a message of about 1 KB.
 const CIPHERTEXT: [u8; 960] = [0x5a; 960];
@@ -35,46 +31,29 @@ pub(crate) struct Load(Vec<PublishServiceClient<Channel>>);
 
 impl Load {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("a URL");
-        let connections = join_all((0..CONNECTIONS).map(|_| endpoint.connect())).await;
-        let clients = connections.iter().cycle().take(CLIENTS).map(|connection| {
-            let channel = connection.as_ref().expect("the server takes connections");
-            PublishServiceClient::new(channel.clone())
-        });
-        Self(clients.collect())
+        let channels = clients::connect(address).await;
+        Self(
+            channels
+                .into_iter()
+                .map(PublishServiceClient::new)
+                .collect(),
+        )
     }
 
     /// Publishes with all clients for `time`; answers publishes a second.
     pub(crate) async fn run(&self, time: Duration) -> f64 {
-        let begin = Instant::now();
-        let clients = self.0.iter().cloned().map(|mut client| {
-            tokio::spawn(async move {
-                let mut count = 0_u32;
-                while begin.elapsed() < time {
-                    publish(&mut client).await;
-                    count += 1;
-                }
-                count
-            })
-        });
-        let counts = join_all(clients).await;
-        let count: u32 = counts
-            .into_iter()
-            .map(|count| count.expect("a client ends well"))
-            .sum();
-        f64::from(count) / begin.elapsed().as_secs_f64()
+        clients::run(&self.0, time, publish).await
     }
 
     /// Publishes `count` times, one after the other.
     pub(crate) async fn publish(&self, count: usize) {
-        let mut client = self.0[0].clone();
         for _ in 0..count {
-            publish(&mut client).await;
+            publish(self.0[0].clone()).await;
         }
     }
 }
 
-async fn publish(client: &mut PublishServiceClient<Channel>) {
+async fn publish(mut client: PublishServiceClient<Channel>) {
     let request = PublishRequest {
         envelopes: vec![envelope()],
     };

@@ -4,26 +4,18 @@
 //! Both sides have a database of their own with the same tables. Their rounds alternate, and medians are
 //! compared.
 
-pub(crate) mod load;
-mod pgbench;
-mod wire;
-
-use std::time::Duration;
+mod load;
+mod script;
 
 use load::Load;
-use pgbench::Pgbench;
-use wire::{Publish, Recorder};
 use xmtp_test_support::TestDatabase;
 
-use crate::figures::{Verdict, at_least, at_most, median};
+use crate::clients::CLIENTS;
+use crate::figures::{Verdict, at_least, at_most};
+use crate::pgbench::{self, Pgbench};
 use crate::server::Server;
+use crate::wire::{Publish, Recorder};
 
-/// Clients at once, on either side.
-const CLIENTS: usize = 16;
-/// Rounds of each side, after one that warms up.
-const ROUNDS: usize = 9;
-/// Length of a round.
-const ROUND: Duration = Duration::from_secs(5);
 /// Publishes whose round trips are counted.
 const COUNTED: usize = 200;
 
@@ -45,31 +37,17 @@ pub(crate) async fn measure() -> Verdict {
     let publish = count_round_trips(&ours).await;
     print_round_trips(&publish);
 
-    let pgbench = Pgbench::new(&theirs, &publish);
+    let pgbench = Pgbench::new(&theirs, &script::script(&publish));
     let server = Server::start(&ours, "").await;
     let load = Load::connect(server.address).await;
     println!(
-        "\n{CLIENTS} clients, {} bytes an envelope, rounds of {} s: publishes a second",
-        load::envelope_len(),
-        ROUND.as_secs()
+        "\n{CLIENTS} clients, {} bytes an envelope: publishes a second",
+        load::envelope_len()
     );
-    println!("{:>6}  {:>8}  {:>8}", "round", "backend", "pgbench");
-    let mut sides = (Vec::new(), Vec::new());
-    for round in 0..=ROUNDS {
-        let figures = (load.run(ROUND).await, pgbench.run(ROUND).await);
-        if round == 0 {
-            print_line("warmup", figures);
-        } else {
-            print_line(&round.to_string(), figures);
-            sides.0.push(figures.0);
-            sides.1.push(figures.1);
-        }
-    }
-    let medians = (median(sides.0), median(sides.1));
-    print_line("median", medians);
+    let ratio = pgbench::share(async |time| load.run(time).await, &pgbench).await;
     println!("the ratio is to become {AIM}");
     let trips = u32::try_from(publish.before_answer.len()).unwrap_or(u32::MAX);
-    at_least("ratio to pgbench", medians.0 / medians.1, LEAST_RATIO).and(at_most(
+    at_least("ratio to pgbench", ratio, LEAST_RATIO).and(at_most(
         "round trips",
         trips.into(),
         MOST_ROUND_TRIPS,
@@ -124,8 +102,4 @@ fn print_round_trips(publish: &Publish) {
         publish.after_answer.len()
     );
     publish.after_answer.iter().for_each(|it| print(it));
-}
-
-fn print_line(name: &str, (ours, theirs): (f64, f64)) {
-    println!("{name:>6}  {ours:>8.0}  {theirs:>8.0}");
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use xmtp_protocol::NetworkValidator;
+use xmtp_protocol::identity::ChainVerifier;
 use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
 use xmtp_streams::Streams;
@@ -21,21 +22,24 @@ use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
 use crate::published::published;
 use crate::services::configuration::ConfigurationEndpoint;
 use crate::services::health::{HealthEndpoint, Serving};
+use crate::services::identity::{IdentityEndpoint, IdentityLimits};
 use crate::services::publish::PublishEndpoint;
 use crate::services::query::{QueryEndpoint, QueryLimits};
 use crate::services::subscription::SubscriptionEndpoint;
 use crate::services::{
-    ConfigurationServiceServer, HealthServer, PublishServiceServer, QueryServiceServer,
+    ConfigurationServiceServer, HealthServer, IdentityServiceServer, PublishServiceServer,
+    QueryServiceServer,
 };
 use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
 use crate::telemetry::{self, MetricsListener};
 use crate::transport::{self, Admission, Listener};
 
 /// Full names of core's services, as health reports them.
-const SERVICES: [&str; 4] = [
+const SERVICES: [&str; 5] = [
     "xmtp.backend.v1.QueryService",
     "xmtp.backend.v1.PublishService",
     "xmtp.backend.v1.SubscriptionService",
+    "xmtp.backend.v1.IdentityService",
     "xmtp.backend.v1.ConfigurationService",
 ];
 
@@ -214,14 +218,19 @@ impl Server {
         let serving = Serving::new();
         let end_watches = CancellationToken::new();
         let configuration = ConfigurationEndpoint(*self.published);
+        let health = HealthEndpoint {
+            serving: serving.clone(),
+            services: SERVICES.into(),
+            shutdown: end_watches.clone(),
+        };
         let routes = routes(
             config,
             configuration,
             &primary,
             reads,
+            self.registrar.chain_verifier(),
             &streams,
-            &serving,
-            &end_watches,
+            health,
         );
 
         let address = config.server.listen.0;
@@ -322,9 +331,9 @@ fn routes(
     configuration: ConfigurationEndpoint,
     primary: &Primary,
     reads: Reads,
+    chain: Arc<dyn ChainVerifier>,
     streams: &Streams,
-    serving: &Serving,
-    end_watches: &CancellationToken,
+    health: HealthEndpoint,
 ) -> Routes {
     let limits = &config.limits;
     let (max_in, max_out) = (
@@ -334,11 +343,19 @@ fn routes(
     let publisher = Publisher::new(
         primary.clone(),
         streams.clone(),
-        Arc::new(NetworkValidator::new(unix_seconds)),
+        Arc::new(NetworkValidator::new(unix_seconds).with_chain(chain.clone())),
         publish_limits(config),
         retention(config),
     );
     let publish = PublishEndpoint(Arc::new(publisher));
+    let identity = IdentityEndpoint {
+        reads: reads.clone(),
+        chain,
+        limits: IdentityLimits {
+            max_lookup_identifiers: limits.max_lookup_identifiers.to_usize(),
+            max_scw_signatures: limits.max_scw_signatures.to_usize(),
+        },
+    };
     let query = QueryEndpoint {
         primary: primary.clone(),
         reads,
@@ -347,11 +364,6 @@ fn routes(
     let subscription = SubscriptionEndpoint {
         streams: streams.clone(),
         keepalive_interval_ms: nonzero(config.streams.keepalive_interval_ms.to_u32()),
-    };
-    let health = HealthEndpoint {
-        serving: serving.clone(),
-        services: SERVICES.into(),
-        shutdown: end_watches.clone(),
     };
     let mut routes = Routes::builder();
     routes
@@ -366,6 +378,11 @@ fn routes(
                 .max_encoding_message_size(max_out),
         )
         .add_service(subscription)
+        .add_service(
+            IdentityServiceServer::new(identity)
+                .max_decoding_message_size(max_in)
+                .max_encoding_message_size(max_out),
+        )
         // The public configuration has a cap of its own, and no other.
         .add_service(
             ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in),

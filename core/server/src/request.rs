@@ -16,6 +16,9 @@ use xmtp_protocol::proto::xmtp::backend::v1;
 
 /// The names by which the generated services know their requests.
 pub(crate) type PublishRequest = Encoded<v1::PublishRequest>;
+pub(crate) type GetInboxIdsRequest = Encoded<v1::GetInboxIdsRequest>;
+pub(crate) type VerifySmartContractWalletSignaturesRequest =
+    Encoded<v1::VerifySmartContractWalletSignaturesRequest>;
 pub(crate) type QueryRequest = Encoded<v1::QueryRequest>;
 pub(crate) type QueryNewestRequest = Encoded<v1::QueryNewestRequest>;
 

@@ -5,6 +5,8 @@ use metrics::counter;
 use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
+use xmtp_protocol::ValidationError;
+use xmtp_protocol::identity::ChainFault;
 use xmtp_protocol::proto::google::rpc;
 use xmtp_protocol::proto::xmtp::backend::v1::PublishError;
 use xmtp_store::{ErrorKind, StoreError};
@@ -35,6 +37,11 @@ pub(crate) fn store(error: &StoreError) -> Status {
 /// A request that is no encoded message, with the code that the library gives one.
 pub(crate) fn undecodable(error: Undecodable) -> Status {
     Status::internal(error.to_string())
+}
+
+/// No verdict on a contract wallet's signature (API-271, ARC-091): what a publish says of it.
+pub(crate) fn chain(fault: ChainFault) -> Status {
+    Status::unavailable(ValidationError::Unavailable(fault).to_string())
 }
 
 /// A failed publish. `INVALID_ARGUMENT` carries the one detail that clients act on (API-223).

@@ -8,9 +8,11 @@
 //! A subsystem whose part of the document is absent registers nothing, and then costs nothing.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use secrecy::SecretString;
+use xmtp_protocol::identity::{ChainVerifier, NoChainVerifier};
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
 
@@ -59,12 +61,19 @@ impl<'a> Configure<'a> {
             .database_providers
             .push((scheme, Box::new(provider)));
     }
+
+    /// Asks `verifier` about the signatures of contract wallets: those of identity updates, and those
+    /// that clients want verified. There is one; the last that is registered is asked.
+    pub fn chain_verifier(&mut self, verifier: Arc<dyn ChainVerifier>) {
+        self.registrar.chain_verifier = Some(verifier);
+    }
 }
 
 /// What the subsystems of a server have registered.
 #[derive(Default)]
 pub(crate) struct Registrar {
     database_providers: Vec<(&'static str, Box<dyn DatabaseProvider>)>,
+    chain_verifier: Option<Arc<dyn ChainVerifier>>,
 }
 
 impl Registrar {
@@ -74,6 +83,13 @@ impl Registrar {
         providers
             .find(|(served, _)| *served == scheme)
             .map(|(_, provider)| provider.as_ref())
+    }
+
+    /// What to ask of chains; without a subsystem for it, what knows none.
+    pub(crate) fn chain_verifier(&self) -> Arc<dyn ChainVerifier> {
+        self.chain_verifier
+            .clone()
+            .unwrap_or_else(|| Arc::new(NoChainVerifier))
     }
 }
 

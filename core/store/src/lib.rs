@@ -4,14 +4,15 @@
 //!
 //! - [`Primary`] is the one writable database: migrations, the [publish transaction](publish), `Query`
 //!   (which reads its caller's own writes), identity history, and the [allocation boundary](boundary).
-//! - [`Reads`] answers what may lag (OPS-009): newest envelopes, and the heads and ranges that streams
-//!   catch up from. It may be the primary or one physical replica.
+//! - [`Reads`] answers what may lag (OPS-009): newest envelopes, the inboxes of identifiers, and the heads
+//!   and ranges that streams catch up from. It may be the primary or one physical replica.
 //! - [`Tail`] is the dedicated connection on which an instance follows new rows (ARC-070).
 //!
 //! Every sequence id here is a [`SequenceId`](xmtp_protocol::SequenceId): positive for a stored row,
 //! zero for "none yet".
 
 mod address;
+mod associations;
 pub mod boundary;
 mod catch_up;
 mod connection;
@@ -25,6 +26,7 @@ mod record;
 mod tail;
 
 pub use address::is_usable_address;
+pub use associations::InboxId;
 pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
 pub use connection::{Primary, Reads, Settings};
 pub use error::{ErrorKind, StoreError};

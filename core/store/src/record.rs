@@ -1,6 +1,7 @@
 //! Rows as the rest of the backend sees them.
 
 use bytes::{Bytes, BytesMut};
+use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::{MessageHash, SequenceId, Topic};
 
 use crate::StoreError;
@@ -94,6 +95,8 @@ pub struct NewEnvelope {
     pub sender_hmac: Option<[u8; 32]>,
     /// Seconds from `server_ns` to the expiry; `None` is never.
     pub retention_seconds: Option<i64>,
+    /// What an identity update changes in the projection of identifiers; empty for every other kind.
+    pub associations: AssociationChanges,
 }
 
 /// The metadata columns of a row, as the driver returns them.

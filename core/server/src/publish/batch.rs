@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use prost::length_delimiter_len;
 use tokio::task::coop::consume_budget;
+use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_protocol::{Content, ParsedEnvelope, Topic, TopicKind, canonical_len};
 use xmtp_store::publish::Duplicates;
@@ -66,7 +67,11 @@ impl Entry {
         )
     }
 
-    pub(super) fn to_new(&self, retention: RetentionPeriods) -> NewEnvelope {
+    pub(super) fn to_new(
+        &self,
+        retention: RetentionPeriods,
+        associations: AssociationChanges,
+    ) -> NewEnvelope {
         let ParsedEnvelope {
             topic,
             is_commit_or_proposal,
@@ -79,6 +84,7 @@ impl Entry {
             push_eligible: self.parsed.push_eligible,
             sender_hmac: self.parsed.sender_hmac,
             retention_seconds: retention.of(topic.kind(), is_commit_or_proposal),
+            associations,
         }
     }
 }

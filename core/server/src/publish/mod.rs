@@ -9,9 +9,10 @@ use std::time::Duration;
 use metrics::counter;
 use tokio::time::timeout;
 use tracing::{Instrument, info_span};
+use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
-use xmtp_store::publish::{Duplicates, PublishConnection, PublishLocks};
+use xmtp_store::publish::{Duplicates, History, PublishConnection, PublishLocks};
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 use xmtp_streams::Streams;
 
@@ -152,6 +153,8 @@ enum Verdict {
 struct Survivor<'a> {
     entry: &'a Entry,
     verdict: Option<Verdict>,
+    /// What an identity update changes in the projection of identifiers.
+    associations: AssociationChanges,
     /// Head of the history that was validated; of identity updates only.
     validated_head: Option<SequenceId>,
 }
@@ -262,35 +265,46 @@ impl Publisher {
     async fn validate<'a>(&self, new: Vec<&'a Entry>) -> Result<Vec<Survivor<'a>>, PublishFailure> {
         let mut survivors = Vec::with_capacity(new.len());
         for entry in new {
-            let (verdict, validated_head) = match &entry.parsed.content {
+            let mut survivor = Survivor {
+                entry,
+                verdict: None,
+                associations: AssociationChanges::default(),
+                validated_head: None,
+            };
+            match &entry.parsed.content {
                 Content::IdentityUpdate { .. } => {
                     let history = self.primary.history(&entry.parsed.topic).await?;
-                    let verdict = if history.payloads.len() >= self.limits.max_identity_entries {
-                        Some(Verdict::Refused(Refusal::HistoryFull))
-                    } else {
-                        let update = entry
-                            .parsed
-                            .identity_update()
-                            .ok_or(StoreError::invariant("an encoded envelope does not decode"))?;
-                        // The changes of the projection are not stored yet.
-                        let verdict = self
-                            .validator
-                            .identity_update(&history.payloads, &update)
-                            .await;
-                        judged(verdict.map(drop))?
-                    };
-                    (verdict, Some(history.head))
+                    survivor.validated_head = Some(history.head);
+                    match self.judge_update(entry, &history).await? {
+                        Ok(associations) => survivor.associations = associations,
+                        Err(verdict) => survivor.verdict = Some(verdict),
+                    }
                 }
-                Content::KeyPackage { tls } => (judged(self.validator.key_package(tls))?, None),
-                Content::GroupMessage | Content::Welcome | Content::CommitLogEntry => (None, None),
-            };
-            survivors.push(Survivor {
-                entry,
-                verdict,
-                validated_head,
-            });
+                Content::KeyPackage { tls } => {
+                    survivor.verdict = judged(self.validator.key_package(tls))?.err();
+                }
+                Content::GroupMessage | Content::Welcome | Content::CommitLogEntry => {}
+            }
+            survivors.push(survivor);
         }
         Ok(survivors)
+    }
+
+    /// Judges an identity update against the log of its inbox.
+    async fn judge_update(
+        &self,
+        entry: &Entry,
+        history: &History,
+    ) -> Result<Result<AssociationChanges, Verdict>, PublishFailure> {
+        if history.payloads.len() >= self.limits.max_identity_entries {
+            return Ok(Err(Verdict::Refused(Refusal::HistoryFull)));
+        }
+        let update = entry
+            .parsed
+            .identity_update()
+            .ok_or(StoreError::invariant("an encoded envelope does not decode"))?;
+        let result = self.validator.identity_update(&history.payloads, &update);
+        judged(result.await)
     }
 
     /// The transaction. Dropped at any point, it leaves nothing behind (ARC-051).
@@ -338,7 +352,10 @@ impl Publisher {
         }
         let envelopes: Vec<NewEnvelope> = remaining
             .iter()
-            .map(|survivor| survivor.entry.to_new(self.retention))
+            .map(|survivor| {
+                let associations = survivor.associations.clone();
+                survivor.entry.to_new(self.retention, associations)
+            })
             .collect();
         let envelopes: Vec<&NewEnvelope> = envelopes.iter().collect();
         let stored = transaction
@@ -364,16 +381,17 @@ struct Published {
     stored: u64,
 }
 
-/// What a verdict leaves for the transaction to decide.
-fn judged(result: Result<(), ValidationError>) -> Result<Option<Verdict>, PublishFailure> {
-    Ok(match result {
-        Ok(()) => None,
-        Err(ValidationError::KeyPackage(_)) => Some(Verdict::Refused(Refusal::KeyPackage)),
-        Err(ValidationError::IdentityUpdate(_)) => Some(Verdict::Refused(Refusal::IdentityUpdate)),
-        Err(ValidationError::Signature(_)) => Some(Verdict::Refused(Refusal::Signature)),
-        Err(ValidationError::Unavailable(_)) => Some(Verdict::Unavailable),
+/// What validation found, or else the verdict that it leaves for the transaction to decide.
+fn judged<T>(result: Result<T, ValidationError>) -> Result<Result<T, Verdict>, PublishFailure> {
+    let verdict = match result {
+        Ok(found) => return Ok(Ok(found)),
+        Err(ValidationError::KeyPackage(_)) => Verdict::Refused(Refusal::KeyPackage),
+        Err(ValidationError::IdentityUpdate(_)) => Verdict::Refused(Refusal::IdentityUpdate),
+        Err(ValidationError::Signature(_)) => Verdict::Refused(Refusal::Signature),
+        Err(ValidationError::Unavailable(_)) => Verdict::Unavailable,
         Err(ValidationError::StoredHistory) => {
             return Err(StoreError::invariant("a stored identity update does not decode").into());
         }
-    })
+    };
+    Ok(Err(verdict))
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use prost::Message;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, info_span};
 use xmtp_protocol::proto::xmtp::backend::v1::{self as v1, Continuation, Topic as WireTopic};
@@ -11,7 +10,8 @@ use xmtp_protocol::{SequenceId, Topic, TopicKind};
 use xmtp_store::{NewestEnvelope, Page, Primary, Reads, StoredEnvelope, TopicPosition};
 
 use super::xmtp::backend::v1::query_service_server::QueryService;
-use crate::request::{Encoded, QueryNewestRequest, QueryRequest};
+use super::{decode, too_many, within};
+use crate::request::{QueryNewestRequest, QueryRequest};
 use crate::status;
 use crate::wire::{self, NewestResult, QueryNewestResponse, QueryResponse};
 
@@ -175,26 +175,6 @@ fn newest_result(newest: NewestEnvelope) -> NewestResult {
 fn topic(named: Option<&WireTopic>) -> Result<Topic, Status> {
     let named = named.ok_or_else(|| Status::invalid_argument("topic is absent"))?;
     Topic::parse(&named.topic).map_err(|_| Status::invalid_argument("invalid topic"))
-}
-
-/// Refuses a list that is too long before it is decoded.
-fn within<M: Message + Default>(
-    request: &Encoded<M>,
-    field: u32,
-    max: usize,
-) -> Result<(), Status> {
-    if request.count(&[field]).map_err(status::undecodable)? > max {
-        return Err(too_many());
-    }
-    Ok(())
-}
-
-fn decode<M: Message + Default>(request: Encoded<M>) -> Result<M, Status> {
-    request.decode().map_err(status::undecodable)
-}
-
-fn too_many() -> Status {
-    Status::invalid_argument("request exceeds item limit")
 }
 
 /// What the transport says of a response that it would not send, said before it is built (API-283).

@@ -8,7 +8,8 @@
 //! 4. the insert with its watermarks, and
 //! 5. the commit, both in [`PublishTransaction::commit`].
 //!
-//! A request with identity updates adds its history read and the comparison of heads.
+//! A request with identity updates adds its history read, the comparison of heads, and the projection of
+//! identifiers, which goes between insert and commit.
 //!
 //! A future of this module that is dropped anywhere closes its connection: neither a lock nor an open
 //! transaction stays behind (ARC-051).
@@ -23,6 +24,7 @@ use xmtp_protocol::{SequenceId, Topic};
 pub(crate) use locks::GlobalLock;
 pub use locks::PublishLocks;
 
+use crate::associations;
 use crate::pool::Lease;
 use crate::record::{MetadataRow, metadata_row, sequence_id};
 use crate::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
@@ -138,6 +140,7 @@ impl PublishTransaction {
     /// after any other kind the outcome is unknown.
     pub async fn commit(mut self, envelopes: &[&NewEnvelope]) -> Result<Vec<Metadata>, StoreError> {
         let stored = insert(&mut self.lease, envelopes).await?;
+        associations::project(&mut self.lease, envelopes, &stored).await?;
         self.lease.commit().await?;
         Ok(stored)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
+use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::{SequenceId, Topic, TopicKind};
 use xmtp_store::publish::PublishLocks;
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, Settings, StoreError};
@@ -130,6 +131,7 @@ pub(crate) fn envelope(topic: Topic, payload: impl Into<Vec<u8>>) -> NewEnvelope
         push_eligible: true,
         sender_hmac: None,
         retention_seconds: None,
+        associations: AssociationChanges::default(),
     }
 }
 

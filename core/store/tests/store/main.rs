@@ -1,6 +1,7 @@
 //! Storage as its callers see it, on a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a test whose own steps fail has failed")]
 
+mod associations;
 mod boundary;
 mod cancellation;
 mod catch_up;

@@ -1,193 +1,188 @@
 //! What applies to an inbox, and what it leaves: contract of identities, section 5.
 
-use xmtp_fixtures::signers::{Installation, Passkey, Signer, Wallet};
+use xmtp_fixtures::{
+    IdentityUpdateBuilder, inbox_id_of, registration,
+    signers::{Installation, Passkey, Signer, Wallet},
+};
 use xmtp_protocol::{
-    identity::{AssociationChanges, AssociationError, Identifier, IdentityError},
+    identity::{AssociationChanges, AssociationError, Identifier},
     proto::xmtp::identity::associations::{IdentityUpdate, signature::Signature as SignatureKind},
 };
 
-use super::{created, judge, members, signatures_of, state_of, texts_of, update_of};
+use super::{judge, members, signatures_of, state_of, texts_of, update_of};
 
-fn refused(history: &[IdentityUpdate], update: &IdentityUpdate) -> Option<IdentityError> {
-    judge(history, update).err()
-}
-
-fn members_after(history: &[IdentityUpdate], update: &IdentityUpdate) -> Vec<String> {
-    members(
-        &judge(history, update)
-            .expect("an update that applies")
-            .state,
-    )
-}
-
-/// Who appears in these tests.
-struct Parties {
+/// An inbox, and who appears in its tests. It is the owner's.
+struct Inbox {
     owner: Wallet,
     friend: Wallet,
     passkey: Passkey,
     phone: Installation,
     laptop: Installation,
+    /// The updates so far.
+    log: Vec<IdentityUpdate>,
 }
 
-fn parties() -> Parties {
-    Parties {
-        owner: Wallet::new("owner"),
-        friend: Wallet::new("friend"),
-        passkey: Passkey::new("passkey"),
-        phone: Installation::new("phone"),
-        laptop: Installation::new("laptop"),
+impl Inbox {
+    /// One that nobody has opened yet.
+    fn unopened() -> Self {
+        Self {
+            owner: Wallet::new("owner"),
+            friend: Wallet::new("friend"),
+            passkey: Passkey::new("passkey"),
+            phone: Installation::new("phone"),
+            laptop: Installation::new("laptop"),
+            log: Vec::new(),
+        }
+    }
+
+    /// One that its owner has opened.
+    fn opened() -> Self {
+        Self::unopened().then(|it| it.update().create(&it.owner, 0))
+    }
+
+    /// One that its owner has opened, with the phone in it.
+    fn registered() -> Self {
+        let mut inbox = Self::unopened();
+        inbox.log.push(registration(&inbox.owner, 0, &inbox.phone));
+        inbox
+    }
+
+    /// Lets an update follow, signed by everybody.
+    fn then(mut self, update: impl for<'a> FnOnce(&'a Self) -> IdentityUpdateBuilder<'a>) -> Self {
+        let update = update(&self).sign();
+        self.log.push(update);
+        self
+    }
+
+    /// An update of this inbox.
+    fn update<'a>(&self) -> IdentityUpdateBuilder<'a> {
+        update_of(&self.owner)
+    }
+
+    #[track_caller]
+    fn refuses(&self, update: &IdentityUpdate, error: AssociationError) {
+        assert_eq!(judge(&self.log, update).err(), Some(error.into()));
+    }
+
+    /// Asserts whom a further update would leave.
+    #[track_caller]
+    fn is_left_with(&self, update: &IdentityUpdate, signers: &[&dyn Signer]) {
+        let admission = judge(&self.log, update).expect("an update that applies");
+        assert_eq!(members(&admission.state), texts_of(signers));
+    }
+
+    /// Asserts what a further update would change in the projection.
+    #[track_caller]
+    fn changes(
+        &self,
+        update: &IdentityUpdate,
+        associated: &[&dyn Signer],
+        revoked: &[&dyn Signer],
+    ) {
+        let keys = |signers: &[&dyn Signer]| {
+            let mut keys: Vec<_> = signers
+                .iter()
+                .map(|signer| signer.identifier().key().expect("it is projected"))
+                .collect();
+            keys.sort_unstable();
+            keys
+        };
+        let admission = judge(&self.log, update).expect("an update that applies");
+        let expected = AssociationChanges {
+            associated: keys(associated),
+            revoked: keys(revoked),
+        };
+        assert_eq!(admission.changes, expected);
     }
 }
 
 #[test]
 fn ident_004_nothing_applies_before_an_inbox_is_created() {
-    let Parties { owner, friend, .. } = parties();
+    let it = Inbox::unopened();
     for update in [
-        update_of(&owner).add(&owner, &friend).sign(),
-        update_of(&owner).revoke(&owner, &owner.identifier()).sign(),
-        update_of(&owner)
-            .change_recovery(&owner, &friend.identifier())
-            .sign(),
-        update_of(&owner)
-            .add(&owner, &friend)
-            .create(&owner, 0)
-            .sign(),
+        it.update().add(&it.owner, &it.friend),
+        it.update().revoke(&it.owner, &it.owner.identifier()),
+        it.update()
+            .change_recovery(&it.owner, &it.friend.identifier()),
+        it.update().add(&it.owner, &it.friend).create(&it.owner, 0),
     ] {
-        assert_eq!(
-            refused(&[], &update),
-            Some(AssociationError::NotCreated.into())
-        );
+        it.refuses(&update.sign(), AssociationError::NotCreated);
     }
 }
 
 #[test]
 fn ident_004_an_inbox_is_created_once() {
-    let Parties { owner, .. } = parties();
-    let again = update_of(&owner).at(2).create(&owner, 0).sign();
-    assert_eq!(
-        refused(&[created(&owner)], &again),
-        Some(AssociationError::AlreadyCreated.into())
-    );
-    let twice = update_of(&owner).create(&owner, 0).create(&owner, 0).sign();
-    assert_eq!(
-        refused(&[], &twice),
-        Some(AssociationError::AlreadyCreated.into())
-    );
+    let it = Inbox::opened();
+    let again = it.update().at(2).create(&it.owner, 0).sign();
+    it.refuses(&again, AssociationError::AlreadyCreated);
+    let it = Inbox::unopened();
+    let twice = it.update().create(&it.owner, 0).create(&it.owner, 0).sign();
+    it.refuses(&twice, AssociationError::AlreadyCreated);
 }
 
 #[test]
 fn ident_004_an_inbox_is_created_by_its_initial_identifier() {
-    let Parties { owner, friend, .. } = parties();
-    let update = update_of(&owner)
-        .create_for(&owner.identifier(), &friend, 0)
-        .sign();
-    assert_eq!(
-        refused(&[], &update),
-        Some(AssociationError::SignerMismatch.into())
-    );
+    let it = Inbox::unopened();
+    let update = it.update();
+    let update = update.create_for(&it.owner.identifier(), &it.friend, 0);
+    it.refuses(&update.sign(), AssociationError::SignerMismatch);
 }
 
 #[test]
 fn ident_010_the_nonce_is_part_of_the_inbox_id() {
-    let Parties { owner, .. } = parties();
+    let it = Inbox::unopened();
     for nonce in [0, 1, u64::MAX] {
-        let inbox_id = xmtp_fixtures::inbox_id_of(&owner, nonce);
-        let update = xmtp_fixtures::IdentityUpdateBuilder::new(&inbox_id)
-            .create(&owner, nonce)
-            .sign();
-        let admission = judge(&[], &update).expect("the nonce is the inbox's");
-        assert_eq!(admission.state.inbox_id(), inbox_id);
-        let other = xmtp_fixtures::IdentityUpdateBuilder::new(&inbox_id)
-            .create(&owner, nonce ^ 2)
-            .sign();
-        assert_eq!(
-            refused(&[], &other),
-            Some(AssociationError::WrongInboxId.into())
-        );
+        let inbox_id = inbox_id_of(&it.owner, nonce);
+        let update = || IdentityUpdateBuilder::new(&inbox_id);
+        let admission = judge(&[], &update().create(&it.owner, nonce).sign());
+        let state = admission.expect("the nonce is the inbox's").state;
+        assert_eq!(state.inbox_id(), inbox_id);
+        let other = update().create(&it.owner, nonce ^ 2).sign();
+        it.refuses(&other, AssociationError::WrongInboxId);
     }
 }
 
 #[test]
 fn ident_003_an_update_names_the_inbox_that_it_applies_to() {
-    let Parties { owner, friend, .. } = parties();
-    let elsewhere = update_of(&friend).create(&owner, 0).sign();
-    assert_eq!(
-        refused(&[], &elsewhere),
-        Some(AssociationError::WrongInboxId.into())
-    );
-    let later = update_of(&friend).add(&owner, &friend).sign();
-    assert_eq!(
-        refused(&[created(&owner)], &later),
-        Some(AssociationError::WrongInboxId.into())
-    );
-    let upper = xmtp_fixtures::inbox_id_of(&owner, 0).to_uppercase();
-    let update = xmtp_fixtures::IdentityUpdateBuilder::new(&upper)
-        .create(&owner, 0)
-        .sign();
-    assert_eq!(
-        refused(&[], &update),
-        Some(AssociationError::WrongInboxId.into())
-    );
+    let it = Inbox::unopened();
+    let elsewhere = update_of(&it.friend).create(&it.owner, 0).sign();
+    it.refuses(&elsewhere, AssociationError::WrongInboxId);
+    let upper = inbox_id_of(&it.owner, 0).to_uppercase();
+    let upper = IdentityUpdateBuilder::new(&upper).create(&it.owner, 0);
+    it.refuses(&upper.sign(), AssociationError::WrongInboxId);
+    let it = Inbox::opened();
+    let later = update_of(&it.friend).add(&it.owner, &it.friend).sign();
+    it.refuses(&later, AssociationError::WrongInboxId);
 }
 
 #[test]
 fn ident_002_an_update_applies_whole_or_not_at_all() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        ..
-    } = parties();
-    let history = [created(&owner)];
-    let update = update_of(&owner)
-        .add(&owner, &friend)
-        .add(&passkey, &Wallet::new("other"))
-        .sign();
-    assert_eq!(
-        refused(&history, &update),
-        Some(AssociationError::NotAMember.into())
-    );
+    let it = Inbox::opened();
+    let other = Wallet::new("other");
+    let first = || it.update().add(&it.owner, &it.friend);
+    let both = first().add(&it.passkey, &other).sign();
+    it.refuses(&both, AssociationError::NotAMember);
     // The signature of the first action was not spent by it.
-    let first = update_of(&owner).add(&owner, &friend).sign();
-    assert_eq!(
-        members_after(&history, &first),
-        texts_of(&[&owner, &friend])
-    );
+    it.is_left_with(&first().sign(), &[&it.owner, &it.friend]);
 }
 
 #[test]
 fn ident_040_members_of_every_kind_are_added_by_members_of_every_kind() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        phone,
-        laptop,
-    } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner)
-            .add(&owner, &passkey)
-            .add(&owner, &phone)
-            .sign(),
-    ];
-    let (other_passkey, other) = (Passkey::new("other"), &friend);
-    let adders: [&dyn Signer; 3] = [&owner, &passkey, &phone];
-    let new: [&dyn Signer; 3] = [other, &other_passkey, &laptop];
+    let it = Inbox::registered().then(|it| it.update().at(2).add(&it.owner, &it.passkey));
+    let other_passkey = Passkey::new("other");
+    let adders: [&dyn Signer; 3] = [&it.owner, &it.passkey, &it.phone];
+    let new: [&dyn Signer; 3] = [&it.friend, &other_passkey, &it.laptop];
     for adder in adders {
         for member in new {
-            let update = update_of(&owner).at(5).add(adder, member).sign();
+            let update = it.update().at(5).add(adder, member).sign();
             let both_installations = [adder, member]
                 .iter()
                 .all(|party| matches!(party.identifier(), Identifier::Installation(_)));
             if both_installations {
-                assert_eq!(
-                    refused(&history, &update),
-                    Some(AssociationError::MemberNotAllowed.into())
-                );
+                it.refuses(&update, AssociationError::MemberNotAllowed);
                 continue;
             }
-            let admission = judge(&history, &update).expect("the pair is allowed");
+            let admission = judge(&it.log, &update).expect("the pair is allowed");
             let details = &admission.state.members()[&member.identifier()];
             assert_eq!(details.added_by, Some(adder.identifier()));
             assert_eq!(details.added_at_ns, Some(5));
@@ -198,271 +193,150 @@ fn ident_040_members_of_every_kind_are_added_by_members_of_every_kind() {
 
 #[test]
 fn ident_040_a_new_member_signs_for_itself() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        ..
-    } = parties();
-    let history = [created(&owner)];
-    let update = update_of(&owner)
-        .add_for(&friend.identifier(), &owner, &Wallet::new("other"))
-        .sign();
-    assert_eq!(
-        refused(&history, &update),
-        Some(AssociationError::NewMemberMismatch.into())
-    );
-    let update = update_of(&owner)
-        .add_for(&passkey.identifier(), &owner, &Passkey::new("other"))
-        .sign();
-    assert_eq!(
-        refused(&history, &update),
-        Some(AssociationError::NewMemberMismatch.into())
-    );
+    let it = Inbox::opened();
+    let (wallet, passkey) = (Wallet::new("other"), Passkey::new("other"));
+    for (member, signer) in [
+        (it.friend.identifier(), &wallet as &dyn Signer),
+        (it.passkey.identifier(), &passkey),
+    ] {
+        let update = it.update().add_for(&member, &it.owner, signer).sign();
+        it.refuses(&update, AssociationError::NewMemberMismatch);
+    }
 }
 
 #[test]
 fn ident_040_nobody_adds_itself() {
-    let Parties { owner, friend, .. } = parties();
-    for signer in [&owner, &friend] {
-        let update = update_of(&owner).add(signer, signer).sign();
-        assert_eq!(
-            refused(&[created(&owner)], &update),
-            Some(AssociationError::AddSelf.into())
-        );
+    let it = Inbox::opened();
+    for signer in [&it.owner, &it.friend] {
+        let update = it.update().add(signer, signer).sign();
+        it.refuses(&update, AssociationError::AddSelf);
     }
 }
 
 #[test]
 fn ident_040_a_member_is_not_added_again() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        ..
-    } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner)
-            .add(&owner, &friend)
-            .add(&owner, &passkey)
-            .sign(),
-    ];
-    for adder in [&owner as &dyn Signer, &passkey] {
-        let update = update_of(&owner).at(5).add(adder, &friend).sign();
-        assert_eq!(
-            refused(&history, &update),
-            Some(AssociationError::AlreadyMember.into())
-        );
+    let it = Inbox::opened().then(|it| {
+        it.update()
+            .add(&it.owner, &it.friend)
+            .add(&it.owner, &it.passkey)
+    });
+    for adder in [&it.owner as &dyn Signer, &it.passkey] {
+        let update = it.update().at(5).add(adder, &it.friend).sign();
+        it.refuses(&update, AssociationError::AlreadyMember);
     }
 }
 
 #[test]
 fn ident_040_strangers_add_nobody() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        phone,
-        ..
-    } = parties();
-    for stranger in [&passkey as &dyn Signer, &phone] {
-        let update = update_of(&owner).add(stranger, &friend).sign();
-        assert_eq!(
-            refused(&[created(&owner)], &update),
-            Some(AssociationError::NotAMember.into())
-        );
+    let it = Inbox::opened();
+    for stranger in [&it.passkey as &dyn Signer, &it.phone] {
+        let update = it.update().add(stranger, &it.friend).sign();
+        it.refuses(&update, AssociationError::NotAMember);
     }
 }
 
 #[test]
 fn ident_040_the_recovery_identifier_adds_without_being_a_member() {
-    let Parties {
-        owner,
-        friend,
-        phone,
-        ..
-    } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner)
-            .change_recovery(&owner, &friend.identifier())
-            .sign(),
-    ];
-    let update = update_of(&owner).add(&friend, &phone).sign();
-    assert_eq!(
-        members_after(&history, &update),
-        texts_of(&[&owner, &phone])
-    );
+    let it = Inbox::opened().then(|it| {
+        it.update()
+            .change_recovery(&it.owner, &it.friend.identifier())
+    });
+    let update = it.update().add(&it.friend, &it.phone).sign();
+    it.is_left_with(&update, &[&it.owner, &it.phone]);
 }
 
 #[test]
 fn ident_041_only_the_recovery_identifier_revokes_and_hands_on() {
-    let Parties {
-        owner,
-        friend,
-        phone,
-        ..
-    } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner)
-            .add(&owner, &friend)
-            .add(&owner, &phone)
-            .sign(),
-    ];
-    let not_recovery = Some(AssociationError::NotRecovery.into());
-    for signer in [&friend as &dyn Signer, &Wallet::new("stranger")] {
-        let revoke = update_of(&owner).revoke(signer, &phone.identifier()).sign();
-        assert_eq!(refused(&history, &revoke), not_recovery);
-        let change = update_of(&owner)
-            .change_recovery(signer, &friend.identifier())
-            .sign();
-        assert_eq!(refused(&history, &change), not_recovery);
+    let it = Inbox::registered().then(|it| it.update().at(2).add(&it.owner, &it.friend));
+    let stranger = Wallet::new("stranger");
+    for signer in [&it.friend, &stranger] {
+        for update in [
+            it.update().revoke(signer, &it.phone.identifier()),
+            it.update().change_recovery(signer, &it.friend.identifier()),
+        ] {
+            it.refuses(&update.sign(), AssociationError::NotRecovery);
+        }
     }
 }
 
 #[test]
 fn ident_042_recovery_moves_and_members_stay() {
-    let Parties {
-        owner,
-        friend,
-        phone,
-        ..
-    } = parties();
-    let mut history = vec![
-        created(&owner),
-        update_of(&owner)
-            .change_recovery(&owner, &friend.identifier())
-            .sign(),
-    ];
-    let state = state_of(&history);
-    assert_eq!(*state.recovery_identifier(), friend.identifier());
-    assert_eq!(members(&state), texts_of(&[&owner]));
+    let it = Inbox::opened().then(|it| {
+        it.update()
+            .change_recovery(&it.owner, &it.friend.identifier())
+    });
+    let state = state_of(&it.log);
+    assert_eq!(*state.recovery_identifier(), it.friend.identifier());
+    assert_eq!(members(&state), texts_of(&[&it.owner]));
 
-    let old = update_of(&owner)
-        .at(5)
-        .revoke(&owner, &owner.identifier())
-        .sign();
-    assert_eq!(
-        refused(&history, &old),
-        Some(AssociationError::NotRecovery.into())
-    );
-    let new = update_of(&owner)
-        .at(5)
-        .revoke(&friend, &owner.identifier())
-        .sign();
-    assert_eq!(members_after(&history, &new), Vec::<String>::new());
+    let revoke = |signer| it.update().at(5).revoke(signer, &it.owner.identifier());
+    it.refuses(&revoke(&it.owner).sign(), AssociationError::NotRecovery);
+    it.is_left_with(&revoke(&it.friend).sign(), &[]);
 
     // A log may end without members; its recovery identifier can still add.
-    history.push(new);
-    let add = update_of(&owner).at(6).add(&friend, &phone).sign();
-    assert_eq!(members_after(&history, &add), texts_of(&[&phone]));
+    let it = it.then(|it| it.update().at(5).revoke(&it.friend, &it.owner.identifier()));
+    let add = it.update().at(6).add(&it.friend, &it.phone).sign();
+    it.is_left_with(&add, &[&it.phone]);
 }
 
 #[test]
 fn ident_041_a_revocation_takes_the_installations_that_the_member_added() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        phone,
-        laptop,
-    } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner)
-            .add(&owner, &friend)
-            .add(&owner, &phone)
-            .add(&friend, &laptop)
-            .add(&friend, &passkey)
-            .sign(),
-    ];
-    let update = update_of(&owner)
-        .revoke(&owner, &friend.identifier())
-        .sign();
-    assert_eq!(
-        members_after(&history, &update),
-        texts_of(&[&owner, &phone, &passkey])
-    );
+    let it = Inbox::opened().then(|it| {
+        it.update()
+            .add(&it.owner, &it.friend)
+            .add(&it.owner, &it.phone)
+            .add(&it.friend, &it.laptop)
+            .add(&it.friend, &it.passkey)
+    });
+    let update = it.update().revoke(&it.owner, &it.friend.identifier());
+    it.is_left_with(&update.sign(), &[&it.owner, &it.phone, &it.passkey]);
 }
 
 #[test]
 fn ident_041_a_revocation_of_one_who_is_no_member_takes_its_installations() {
-    let Parties {
-        owner,
-        friend,
-        phone,
-        laptop,
-        ..
-    } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner)
-            .add(&owner, &laptop)
-            .change_recovery(&owner, &friend.identifier())
-            .sign(),
-        update_of(&owner).add(&friend, &phone).sign(),
-    ];
-    let update = update_of(&owner)
-        .revoke(&friend, &friend.identifier())
-        .sign();
-    assert_eq!(
-        members_after(&history, &update),
-        texts_of(&[&owner, &laptop])
-    );
-    let nobody = update_of(&owner)
-        .revoke(&friend, &Identifier::Installation(vec![7; 31].into()))
-        .sign();
-    assert_eq!(
-        members_after(&history, &nobody),
-        texts_of(&[&owner, &laptop, &phone])
-    );
+    let it = Inbox::opened()
+        .then(|it| {
+            it.update()
+                .add(&it.owner, &it.laptop)
+                .change_recovery(&it.owner, &it.friend.identifier())
+        })
+        .then(|it| it.update().add(&it.friend, &it.phone));
+    let update = it.update().revoke(&it.friend, &it.friend.identifier());
+    it.is_left_with(&update.sign(), &[&it.owner, &it.laptop]);
+    let nobody = Identifier::Installation(vec![7; 31].into());
+    let update = it.update().revoke(&it.friend, &nobody);
+    it.is_left_with(&update.sign(), &[&it.owner, &it.laptop, &it.phone]);
 }
 
 #[test]
 fn ident_041_the_recovery_identifier_keeps_its_role_when_it_revokes_itself() {
-    let Parties { owner, phone, .. } = parties();
-    let mut history = vec![xmtp_fixtures::registration(&owner, 0, &phone)];
-    history.push(update_of(&owner).revoke(&owner, &owner.identifier()).sign());
-    let state = state_of(&history);
-    assert_eq!(members(&state), Vec::<String>::new());
-    assert_eq!(*state.recovery_identifier(), owner.identifier());
+    let it =
+        Inbox::registered().then(|it| it.update().at(2).revoke(&it.owner, &it.owner.identifier()));
+    let state = state_of(&it.log);
+    assert_eq!(members(&state), texts_of(&[]));
+    assert_eq!(*state.recovery_identifier(), it.owner.identifier());
 }
 
-/// An inbox to which a friend was added, and from which it was revoked.
-fn with_revoked_friend(owner: &Wallet, friend: &Wallet) -> Vec<IdentityUpdate> {
-    vec![
-        created(owner),
-        update_of(owner).add(owner, friend).sign(),
-        update_of(owner)
-            .at(2)
-            .revoke(owner, &friend.identifier())
-            .sign(),
-    ]
+/// An inbox to which the friend was added, and from which it was revoked.
+fn with_revoked_friend() -> Inbox {
+    Inbox::opened()
+        .then(|it| it.update().add(&it.owner, &it.friend))
+        .then(|it| it.update().at(2).revoke(&it.owner, &it.friend.identifier()))
 }
 
 #[test]
 fn ident_050_a_revoked_member_does_not_return_on_its_old_signatures() {
-    let Parties { owner, friend, .. } = parties();
-    let history = with_revoked_friend(&owner, &friend);
-    assert_eq!(
-        refused(&history, &history[1]),
-        Some(AssociationError::Replay.into())
-    );
-    assert_eq!(
-        refused(&history, &history[2]),
-        Some(AssociationError::Replay.into())
-    );
-    let anew = update_of(&owner).at(3).add(&owner, &friend).sign();
-    assert_eq!(members_after(&history, &anew), texts_of(&[&owner, &friend]));
+    let it = with_revoked_friend();
+    it.refuses(&it.log[1], AssociationError::Replay);
+    it.refuses(&it.log[2], AssociationError::Replay);
+    let anew = it.update().at(3).add(&it.owner, &it.friend).sign();
+    it.is_left_with(&anew, &[&it.owner, &it.friend]);
 }
 
 #[test]
 fn ident_050_one_signature_has_one_replay_key_however_it_is_written() {
-    let Parties { owner, friend, .. } = parties();
-    let history = with_revoked_friend(&owner, &friend);
-    let mut rewritten = history[1].clone();
+    let it = with_revoked_friend();
+    let mut rewritten = it.log[1].clone();
     for signature in signatures_of(&mut rewritten) {
         let Some(SignatureKind::Erc191(wallet)) = signature
             .as_mut()
@@ -474,156 +348,87 @@ fn ident_050_one_signature_has_one_replay_key_however_it_is_written() {
         bytes[64] -= 27;
         wallet.bytes = bytes.into();
     }
-    assert_ne!(rewritten, history[1]);
-    assert_eq!(
-        refused(&history, &rewritten),
-        Some(AssociationError::Replay.into())
-    );
+    assert_ne!(rewritten, it.log[1]);
+    it.refuses(&rewritten, AssociationError::Replay);
 }
 
 #[test]
 fn ident_050_every_action_looks_for_replays() {
-    let Parties {
-        owner,
-        friend,
-        phone,
-        ..
-    } = parties();
-    let mut history = vec![
-        xmtp_fixtures::registration(&owner, 0, &phone),
-        update_of(&owner)
-            .at(2)
-            .change_recovery(&owner, &friend.identifier())
-            .sign(),
-        update_of(&owner)
-            .at(3)
-            .change_recovery(&friend, &owner.identifier())
-            .sign(),
-    ];
-    assert_eq!(
-        refused(&history, &history[1]),
-        Some(AssociationError::Replay.into())
-    );
-    history.push(
-        update_of(&owner)
-            .at(4)
-            .revoke(&owner, &phone.identifier())
-            .sign(),
-    );
-    assert_eq!(
-        refused(&history, &history[3]),
-        Some(AssociationError::Replay.into())
-    );
+    let it = Inbox::registered()
+        .then(|it| {
+            it.update()
+                .at(2)
+                .change_recovery(&it.owner, &it.friend.identifier())
+        })
+        .then(|it| {
+            it.update()
+                .at(3)
+                .change_recovery(&it.friend, &it.owner.identifier())
+        });
+    it.refuses(&it.log[1], AssociationError::Replay);
+    let it = it.then(|it| it.update().at(4).revoke(&it.owner, &it.phone.identifier()));
+    it.refuses(&it.log[3], AssociationError::Replay);
     // The signature of an installation that was used before, beside a new one of its adder.
-    let mut update = update_of(&owner).at(5).add(&owner, &phone).sign();
-    history.push(update.clone());
-    history.push(
-        update_of(&owner)
-            .at(6)
-            .revoke(&owner, &phone.identifier())
-            .sign(),
-    );
+    let it = it
+        .then(|it| it.update().at(5).add(&it.owner, &it.phone))
+        .then(|it| it.update().at(6).revoke(&it.owner, &it.phone.identifier()));
+    let mut update = it.log[4].clone();
     let text = xmtp_protocol::identity::signed_text(&update).expect("the update has a text");
-    *signatures_of(&mut update)[0] = Some(friend.sign(&text));
-    assert_eq!(
-        refused(&history, &update),
-        Some(AssociationError::Replay.into())
-    );
+    *signatures_of(&mut update)[0] = Some(it.friend.sign(&text));
+    it.refuses(&update, AssociationError::Replay);
 }
 
 #[test]
 fn ident_050_a_signature_may_be_used_twice_inside_one_update() {
-    let Parties { owner, friend, .. } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner).add(&owner, &friend).sign(),
-    ];
-    let update = update_of(&owner)
-        .revoke(&owner, &friend.identifier())
-        .revoke(&owner, &friend.identifier())
-        .sign();
-    assert_eq!(members_after(&history, &update), texts_of(&[&owner]));
-}
-
-fn changes(history: &[IdentityUpdate], update: &IdentityUpdate) -> AssociationChanges {
-    judge(history, update)
-        .expect("an update that applies")
-        .changes
-}
-
-/// Changes of these, installations left out.
-fn expected(associated: &[&dyn Signer], revoked: &[&dyn Signer]) -> AssociationChanges {
-    let keys = |signers: &[&dyn Signer]| {
-        let mut keys: Vec<_> = signers
-            .iter()
-            .map(|signer| signer.identifier().key().expect("it is projected"))
-            .collect();
-        keys.sort_unstable();
-        keys
-    };
-    AssociationChanges {
-        associated: keys(associated),
-        revoked: keys(revoked),
-    }
+    let it = Inbox::opened().then(|it| it.update().add(&it.owner, &it.friend));
+    let friend = it.friend.identifier();
+    let update = it.update().revoke(&it.owner, &friend);
+    let update = update.revoke(&it.owner, &friend).sign();
+    it.is_left_with(&update, &[&it.owner]);
 }
 
 #[test]
 fn arc_022_changes_name_who_joins_and_who_leaves_but_no_installation() {
-    let Parties {
-        owner,
-        friend,
-        passkey,
-        phone,
-        ..
-    } = parties();
-    let first = xmtp_fixtures::registration(&owner, 0, &phone);
-    assert_eq!(changes(&[], &first), expected(&[&owner], &[]));
-    let second = update_of(&owner)
-        .at(2)
-        .add(&owner, &friend)
-        .add(&owner, &passkey)
-        .sign();
-    let history = [first, second];
-    assert_eq!(
-        changes(&history[..1], &history[1]),
-        expected(&[&friend, &passkey], &[])
-    );
-    let both = update_of(&owner)
+    let it = Inbox::unopened();
+    let first = registration(&it.owner, 0, &it.phone);
+    it.changes(&first, &[&it.owner], &[]);
+    let mut it = Inbox::registered();
+    let both = it.update().at(2).add(&it.owner, &it.friend);
+    let both = both.add(&it.owner, &it.passkey).sign();
+    it.changes(&both, &[&it.friend, &it.passkey], &[]);
+
+    it.log.push(both);
+    let new = Wallet::new("new");
+    let both = it
+        .update()
         .at(3)
-        .revoke(&owner, &friend.identifier())
-        .revoke(&owner, &phone.identifier())
-        .add(&owner, &Wallet::new("new"))
+        .revoke(&it.owner, &it.friend.identifier())
+        .revoke(&it.owner, &it.phone.identifier())
+        .add(&it.owner, &new)
         .sign();
-    assert_eq!(
-        changes(&history, &both),
-        expected(&[&Wallet::new("new")], &[&friend])
-    );
-    let recovery = update_of(&owner)
-        .at(3)
-        .change_recovery(&owner, &friend.identifier())
-        .sign();
-    assert_eq!(changes(&history, &recovery), expected(&[], &[]));
+    it.changes(&both, &[&new], &[&it.friend]);
+    let recovery = it.update().at(3);
+    let recovery = recovery.change_recovery(&it.owner, &it.friend.identifier());
+    it.changes(&recovery.sign(), &[], &[]);
 }
 
 #[test]
 fn arc_022_a_member_revoked_and_added_again_is_associated_from_this_update_on() {
-    let Parties { owner, friend, .. } = parties();
-    let history = [
-        created(&owner),
-        update_of(&owner).add(&owner, &friend).sign(),
-    ];
-    let back = update_of(&owner)
+    let it = Inbox::opened().then(|it| it.update().add(&it.owner, &it.friend));
+    let back = it
+        .update()
         .at(2)
-        .revoke(&owner, &friend.identifier())
-        .add(&owner, &friend)
+        .revoke(&it.owner, &it.friend.identifier())
+        .add(&it.owner, &it.friend)
         .sign();
-    assert_eq!(changes(&history, &back), expected(&[&friend], &[]));
+    it.changes(&back, &[&it.friend], &[]);
     // One that comes and goes within the update was never there.
     let other = Wallet::new("other");
-    let gone = update_of(&owner)
+    let gone = it
+        .update()
         .at(2)
-        .add(&owner, &other)
-        .revoke(&owner, &other.identifier())
+        .add(&it.owner, &other)
+        .revoke(&it.owner, &other.identifier())
         .sign();
-    assert_eq!(changes(&history, &gone), expected(&[], &[]));
+    it.changes(&gone, &[], &[]);
 }

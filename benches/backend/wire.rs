@@ -81,6 +81,13 @@ impl Recorder {
         lock(&self.log).clear();
     }
 
+    /// Every prepared statement that was executed, in no order.
+    pub(crate) fn executed(&self) -> Vec<String> {
+        let log = lock(&self.log);
+        let trips = log.values().flatten().filter(|trip| trip.executes);
+        trips.map(|trip| trip.statement.clone()).collect()
+    }
+
     /// Every publish that was seen as a whole, on a connection that had its statements prepared.
     pub(crate) fn publishes(&self) -> Vec<Publish> {
         lock(&self.log)
