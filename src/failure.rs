@@ -34,6 +34,10 @@ impl Failure {
     /// Says why, a line for each reason, and answers the status: 2 for a wrong command line, as the parser of
     /// arguments has it, and 1 for everything else.
     pub(crate) fn tell(&self, mut to: impl Write) -> ExitCode {
+        if matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+            // Whoever reads has seen enough, as `head` has.
+            return ExitCode::FAILURE;
+        }
         // Nothing is left to tell it to if this fails.
         let _ = match self {
             Self::Config(errors) => errors

@@ -59,6 +59,9 @@ const fn planned(feature: &'static str, paths: &'static [&'static str]) -> Absen
 
 #[cfg(test)]
 mod tests {
+    use xmtp_server::Server;
+    use xmtp_server::config::Document;
+
     use super::*;
 
     /// The features of the root package.
@@ -75,6 +78,29 @@ mod tests {
             assert_eq!(absent.exists, buildable, "{}", absent.feature);
             let built = all().iter().any(|present| present.name() == absent.feature);
             assert!(!built, "{} is part of this build", absent.feature);
+        }
+    }
+
+    #[test]
+    fn arc_100_every_part_of_an_absent_subsystem_is_refused_by_its_name() {
+        for absent in BUILD.absent {
+            for path in absent.paths {
+                let text = format!(
+                    "server.identifier = \"a\"\ndatabase.url = \"postgres://h/d\"\n{path} = 1\n"
+                );
+                let document = Document::parse(&text, BUILD, |_| None).expect("a document");
+                let errors = Server::configure(document, &mut all())
+                    .err()
+                    .expect("refused");
+                let text = errors.to_string();
+                assert_eq!(text.lines().count(), 1, "{text}");
+                assert!(
+                    text.starts_with(&format!("{path} (line 3, column ")),
+                    "{text}"
+                );
+                let named = format!("belongs to the `{}` subsystem", absent.feature);
+                assert!(text.contains(&named), "{text}");
+            }
         }
     }
 

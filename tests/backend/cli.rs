@@ -242,6 +242,13 @@ async fn arc_100_a_missing_source_is_a_usage_error() {
     }
 }
 
+#[tokio::test]
+async fn a_log_level_that_does_not_exist_is_a_usage_error() {
+    let output = run(["serve", "--log-level", "loud", "--config", "a = 1"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("off, error, warn, info, debug or trace"));
+}
+
 /// What the committed files describe is the build with every feature.
 #[cfg(feature = "embedded-postgres")]
 mod full_build {

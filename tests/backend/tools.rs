@@ -169,7 +169,7 @@ async fn arc_101_config_show_hides_what_is_secret() {
 }
 
 /// Serving fails in one line that starts with `code`.
-async fn fails_to_start(document: &str, code: &str) {
+async fn fails_to_start(document: &str, code: &str) -> String {
     let output = run(["serve", "--config", document]).await;
     assert_eq!(output.status.code(), Some(1), "{code}");
     let complained = text(&output.stderr);
@@ -178,6 +178,7 @@ async fn fails_to_start(document: &str, code: &str) {
         complained.starts_with(&format!("{code}: ")),
         "{code}: {complained}"
     );
+    complained.to_owned()
 }
 
 /// The least document, with another address of the database.
@@ -189,7 +190,7 @@ fn elsewhere(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why_with_a_stable_code() {
+async fn ops_020_ops_022_s41_a_start_that_fails_says_why_with_a_stable_code() {
     let database = TestDatabase::create().await;
     let options = |name: &str| database.options().database(name);
     let url = |options: sqlx::postgres::PgConnectOptions| {
@@ -215,15 +216,26 @@ async fn a_start_that_fails_says_why_with_a_stable_code() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = listener.local_addr().expect("it is bound");
     let document = elsewhere(&database.url());
-    let occupied = document.replace("127.0.0.1:0", &taken.to_string());
     let too_long = format!("{document}retention.welcome_seconds = 9223372036\n");
-    fails_to_start(&too_long, "RETENTION_TOO_LONG").await;
-    fails_to_start(&occupied, "LISTEN_FAILED").await;
-    let occupied = document.replace(
-        "metrics_listen = \"\"",
-        &format!("metrics_listen = \"{taken}\""),
-    );
-    fails_to_start(&occupied, "LISTEN_FAILED").await;
+    let complained = fails_to_start(&too_long, "RETENTION_TOO_LONG").await;
+    assert!(complained.contains("retention.welcome_seconds"), "OPS-020");
+    for (key, occupied) in [
+        (
+            "server.listen",
+            document.replace("127.0.0.1:0", &taken.to_string()),
+        ),
+        (
+            "telemetry.metrics_listen",
+            document.replace(
+                "metrics_listen = \"\"",
+                &format!("metrics_listen = \"{taken}\""),
+            ),
+        ),
+    ] {
+        let complained = fails_to_start(&occupied, "LISTEN_FAILED").await;
+        let named = complained.contains(key) && complained.contains(&taken.to_string());
+        assert!(named, "OPS-022: {complained}");
+    }
 
     // The migration is there by now.
     database

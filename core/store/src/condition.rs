@@ -24,7 +24,7 @@ pub struct Condition {
     pub clock_ns: i64,
     /// Connections that the server gives to ordinary users.
     pub connections: i64,
-    /// Connections in use by clients, this one included.
+    /// Connections in use, this one included, whoever may see them.
     pub connections_in_use: i64,
     /// Locks that the server can hold at once, all sessions together.
     pub lock_slots: i64,
@@ -98,8 +98,7 @@ impl Primary {
                       current_setting('max_connections')::bigint
                           - current_setting('superuser_reserved_connections')::bigint
                           - current_setting('reserved_connections')::bigint AS "connections!",
-                      (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
-                          AS "connections_in_use!",
+                      (SELECT sum(numbackends) FROM pg_stat_database)::bigint AS "connections_in_use!",
                       current_setting('max_locks_per_transaction')::bigint
                           * (current_setting('max_connections')::bigint
                              + current_setting('max_prepared_transactions')::bigint) AS "lock_slots!",
