@@ -10,11 +10,11 @@ use clap::{Args, Parser, Subcommand};
 use tonic::transport::Uri;
 use xmtp_server::Server;
 use xmtp_server::config::sections::LogLevel;
-use xmtp_server::config::{
-    ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema,
-};
+use xmtp_server::config::{Document, OwnedSchema, Source, example, reference, schema};
+use xmtp_server::doctor::Ports;
 
-use crate::{demo, serve, subsystems};
+use crate::failure::Failure;
+use crate::{demo, serve, subsystems, tools};
 
 /// A self-hosted backend for XMTP over PostgreSQL 17 or later.
 #[derive(Parser)]
@@ -32,6 +32,10 @@ enum Command {
     Dev(DevArgs),
     /// Publish recorded envelopes to a running server, stream them back, query them, and compare.
     Demo(DemoArgs),
+    /// Look at everything that a start depends on, one line a check; fails where a check does.
+    Doctor(DoctorArgs),
+    /// Count what the database holds, in numbers that name nobody; changes nothing.
+    Inspect(InspectArgs),
     /// Check, or describe, the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -43,10 +47,14 @@ enum Command {
 enum ConfigCommand {
     /// Check a document and name every problem of it; starts nothing.
     Check(DocumentArgs),
+    /// Print every key with the value that applies and where it comes from; secrets are not shown.
+    Show(DocumentArgs),
     /// Print the JSON schema of the document.
     Schema,
     /// Print an example document with every key, its meaning and its default.
     Example,
+    /// Print a page that describes every key.
+    Reference,
 }
 
 /// Where the configuration comes from: exactly one of `--config`, the environment variable
@@ -62,6 +70,27 @@ struct DocumentArgs {
     /// Overrides `server.log_level`: off, error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
+}
+
+#[derive(Args)]
+struct DoctorArgs {
+    #[command(flatten)]
+    document: DocumentArgs,
+    /// Print one JSON object for each check.
+    #[arg(long)]
+    json: bool,
+    /// The server is running on this machine: its ports should accept, and not be free.
+    #[arg(long)]
+    serving: bool,
+}
+
+#[derive(Args)]
+struct InspectArgs {
+    #[command(flatten)]
+    document: DocumentArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -88,30 +117,11 @@ struct DemoArgs {
     file: Option<PathBuf>,
 }
 
-/// Why a command failed.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    #[error("{0}")]
-    Config(#[from] ConfigErrors),
-    #[error(transparent)]
-    Serve(#[from] serve::ServeError),
-    #[error("demo failed: {0}")]
-    Demo(#[from] demo::DemoError),
-    #[error("cannot write: {}", .0.kind())]
-    Output(#[from] io::Error),
-}
-
 /// Parses the arguments and carries out what they say.
 pub(crate) fn run() -> ExitCode {
     match execute(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // Nothing is left to tell it to if this fails.
-            let _ = writeln!(io::stderr(), "{failure}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => failure.tell(io::stderr()),
     }
 }
 
@@ -127,6 +137,21 @@ fn execute(command: Command) -> Result<(), Failure> {
             print(demo::run(&args.url, args.file.as_deref())?)?;
             Ok(print("success")?)
         }
+        Command::Doctor(args) => {
+            let ports = if args.serving {
+                Ports::Serving
+            } else {
+                Ports::Free
+            };
+            let checks = tools::examine(&args.document.configure()?, ports)?;
+            print(tools::show_checks(&checks, args.json))?;
+            tools::judge(&checks)
+        }
+        Command::Inspect(args) => {
+            let server = args.document.configure()?;
+            Ok(print(tools::inspect(&server, args.json)?)?)
+        }
+        Command::Config(ConfigCommand::Show(args)) => args.show(),
         Command::Config(ConfigCommand::Check(args)) => {
             args.configure()?;
             Ok(print("the configuration is valid")?)
@@ -134,6 +159,10 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Schema) => Ok(print(format_args!("{:#}", full_schema()))?),
         Command::Config(ConfigCommand::Example) => {
             let text = example(&full_schema(), &owned_schemas());
+            Ok(io::stdout().write_all(text.as_bytes())?)
+        }
+        Command::Config(ConfigCommand::Reference) => {
+            let text = reference(&full_schema(), &owned_schemas());
             Ok(io::stdout().write_all(text.as_bytes())?)
         }
         Command::Subsystems => {
@@ -146,9 +175,22 @@ fn execute(command: Command) -> Result<(), Failure> {
 }
 
 impl DocumentArgs {
-    fn configure(self) -> Result<Server, Failure> {
+    fn read(self) -> Result<Document, Failure> {
         let variable = std::env::var("XMTP_CONFIG").ok();
-        configure(&Source::select(self.config, variable, self.config_file)?.read()?)
+        parse(&Source::select(self.config, variable, self.config_file)?.read()?)
+    }
+
+    fn configure(self) -> Result<Server, Failure> {
+        configure(self.read()?)
+    }
+
+    /// Only what would be served is shown.
+    fn show(self) -> Result<(), Failure> {
+        let log_level = self.log_level;
+        let document = self.read()?;
+        let settings = document.settings(&full_schema(), &owned_schemas());
+        configure(document)?;
+        Ok(print(tools::show_settings(&settings, log_level))?)
     }
 }
 
@@ -171,12 +213,16 @@ impl DevArgs {
                  Stop it with Ctrl-C.\n"
             ))
         };
-        Ok(serve::run(configure(&text)?, None, announce)?)
+        Ok(serve::run(configure(parse(&text)?)?, None, announce)?)
     }
 }
 
-fn configure(text: &str) -> Result<Server, Failure> {
-    let document = Document::parse(text, subsystems::BUILD, |name| std::env::var(name).ok())?;
+fn parse(text: &str) -> Result<Document, Failure> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Ok(Document::parse(text, subsystems::BUILD, variable)?)
+}
+
+fn configure(document: Document) -> Result<Server, Failure> {
     Ok(Server::configure(document, &mut subsystems::all())?)
 }
 

@@ -2,8 +2,10 @@
 
 mod cli;
 mod demo;
+mod failure;
 mod serve;
 mod subsystems;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! Every subsystem of this build, and what the others are called. The only place that knows features.
 
-use xmtp_server::config::Build;
+use xmtp_server::config::{AbsentSubsystem, Build};
 use xmtp_server::subsystem::Subsystem;
 
 /// The subsystems of this build, in the order in which they are configured.
@@ -11,18 +11,105 @@ pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
     ]
 }
 
-/// What the configuration may speak of in this build.
+/// What the configuration may speak of in this build: the one table of what each optional subsystem owns. Of two paths
+/// the deeper stands first. One that no build of this version has says so.
 pub(crate) const BUILD: Build = Build {
     absent: &[
         #[cfg(not(feature = "embedded-postgres"))]
-        xmtp_server::config::AbsentSubsystem {
+        AbsentSubsystem {
             feature: "embedded-postgres",
             paths: &[],
             url_schemes: &["embedded"],
+            exists: true,
         },
+        planned("auth", &["auth"]),
+        planned("replica", &["database.replica_url"]),
+        planned("scw", &["chains", "validation.max_scw_cache_entries"]),
+        planned(
+            "otlp",
+            &[
+                "telemetry.otlp_endpoint",
+                "telemetry.otlp_logs",
+                "telemetry.otlp_metrics",
+                "telemetry.otlp_metrics_interval_seconds",
+            ],
+        ),
+        planned("push-apns", &["push.apns"]),
+        planned("push-fcm", &["push.fcm"]),
+        planned("push-http", &["push.http"]),
+        planned("push", &["push", "limits.max_push_topics"]),
+        planned("attachments", &["attachments"]),
+        planned("mls-v1", &["mls_v1"]),
     ],
     url_schemes: &[
         #[cfg(feature = "embedded-postgres")]
         xmtp_embedded_postgres::SCHEME,
     ],
 };
+
+/// A subsystem that no build of this version has.
+const fn planned(feature: &'static str, paths: &'static [&'static str]) -> AbsentSubsystem {
+    AbsentSubsystem {
+        feature,
+        paths,
+        url_schemes: &[],
+        exists: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xmtp_server::Server;
+    use xmtp_server::config::Document;
+
+    use super::*;
+
+    /// The features of the root package.
+    fn features() -> Vec<String> {
+        let manifest: toml::Table = include_str!("../Cargo.toml").parse().expect("a manifest");
+        let features = manifest["features"].as_table().expect("features");
+        features.keys().cloned().collect()
+    }
+
+    #[test]
+    fn arc_100_the_table_of_subsystems_agrees_with_what_can_be_built() {
+        for absent in BUILD.absent {
+            let buildable = features().iter().any(|feature| feature == absent.feature);
+            assert_eq!(absent.exists, buildable, "{}", absent.feature);
+            let built = all().iter().any(|present| present.name() == absent.feature);
+            assert!(!built, "{} is part of this build", absent.feature);
+        }
+    }
+
+    #[test]
+    fn arc_100_every_part_of_an_absent_subsystem_is_refused_by_its_name() {
+        for absent in BUILD.absent {
+            for path in absent.paths {
+                let text = format!(
+                    "server.identifier = \"a\"\ndatabase.url = \"postgres://h/d\"\n{path} = 1\n"
+                );
+                let document = Document::parse(&text, BUILD, |_| None).expect("a document");
+                let errors = Server::configure(document, &mut all())
+                    .err()
+                    .expect("refused");
+                let text = errors.to_string();
+                let mut lines = text.lines();
+                let line = lines.find(|line| line.starts_with(&format!("{path} (line 3, column ")));
+                let line = line.unwrap_or_else(|| panic!("{path} is not refused: {text}"));
+                let named = format!("belongs to the `{}` subsystem", absent.feature);
+                assert!(line.contains(&named), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn arc_100_every_feature_is_built_or_in_the_table() {
+        let named = |feature: &String| {
+            all().iter().any(|present| present.name() == feature)
+                || BUILD.absent.iter().any(|absent| absent.feature == feature)
+        };
+        for feature in features().iter().filter(|feature| *feature != "default") {
+            assert!(named(feature), "{feature}");
+        }
+    }
+}

@@ -210,12 +210,12 @@ async fn arc_100_a_refused_document_is_named_by_key_and_place() {
     let lines: Vec<&str> = stderr(&output).lines().collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(
-        lines[0].starts_with("limits.max_query_topics (line 3, column "),
+        lines[0].starts_with("CONFIG_VALUE: limits.max_query_topics (line 3, column "),
         "{}",
         lines[0]
     );
     assert!(
-        lines[1].starts_with("server.colour (line 4, column "),
+        lines[1].starts_with("CONFIG_UNKNOWN_KEY: server.colour (line 4, column "),
         "{}",
         lines[1]
     );
@@ -231,15 +231,22 @@ async fn a_valid_document_is_checked_without_being_served() {
 
 #[tokio::test]
 async fn arc_100_a_missing_source_is_a_usage_error() {
-    for command in [&["serve"][..], &["config", "check"]] {
+    for command in [&["serve"][..], &["config", "check"], &["doctor"]] {
         let output = run(command).await;
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         assert!(
             stderr(&output).contains("--config-file"),
             "{}",
             stderr(&output)
         );
     }
+}
+
+#[tokio::test]
+async fn a_log_level_that_does_not_exist_is_a_usage_error() {
+    let output = run(["serve", "--log-level", "loud", "--config", "a = 1"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("off, error, warn, info, debug or trace"));
 }
 
 /// What the committed files describe is the build with every feature.
@@ -261,6 +268,15 @@ mod full_build {
         let output = run(["config", "example"]).await;
         assert!(
             stdout(&output) == include_str!("../../docs/example.toml"),
+            "stale: run ci/generated"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_committed_reference_is_the_printed_one() {
+        let output = run(["config", "reference"]).await;
+        assert!(
+            stdout(&output) == include_str!("../../docs/configuration.md"),
             "stale: run ci/generated"
         );
     }

@@ -160,6 +160,9 @@ async fn conf_009_an_answer_above_64_kib_keeps_the_server_from_starting() {
         .expect("refused");
     let keys: Vec<&str> = errors.iter().map(|error| error.key.as_str()).collect();
     assert_eq!(keys, ["application_components"]);
+    let text = errors.to_string();
+    assert!(text.contains("configuration response"), "{text}");
+    assert!(text.contains("65536"), "{text}");
 
     // What fits is served, and `max_response_bytes` does not bound it.
     let small = "limits.max_envelope_bytes = 1\nlimits.max_response_bytes = 1000\n";

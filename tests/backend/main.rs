@@ -20,4 +20,5 @@ mod raw;
 mod smoke;
 mod storage;
 mod streams;
+mod tools;
 mod transport;

@@ -35,7 +35,7 @@ fn program<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
 
 /// The least document that serves `database`, on a port that the system chooses; `settings` are further
 /// lines of dotted keys.
-fn document(database: &TestDatabase, settings: &str) -> String {
+pub(crate) fn document(database: &TestDatabase, settings: &str) -> String {
     format!(
         "server.identifier = \"org.example.test\"\n\
          server.listen = \"127.0.0.1:0\"\n\

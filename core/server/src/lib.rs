@@ -2,9 +2,11 @@
 //! [`Subsystem`](subsystem::Subsystem) trait through which optional capabilities join.
 //!
 //! [`Server::configure`] takes a document apart, [`Server::start`] brings everything up, and
-//! [`RunningServer::stop`] drains it.
+//! [`RunningServer::stop`] drains it. [`Server::examine`] and [`Server::inspect`] serve nothing: they tell an
+//! operator how things are.
 
 pub mod config;
+pub mod doctor;
 mod frames;
 mod lifecycle;
 mod publish;

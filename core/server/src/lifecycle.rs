@@ -182,6 +182,45 @@ impl Server {
         }
     }
 
+    /// Connects to the primary: the provided one, where there is one.
+    async fn connect(
+        &self,
+        database: Option<&dyn ProvidedDatabase>,
+        max_connections: u32,
+    ) -> Result<Primary, StartError> {
+        let config = &self.config;
+        let url = database.map_or_else(
+            || config.database.url.secret().clone(),
+            ProvidedDatabase::url,
+        );
+        Primary::connect(xmtp_store::Settings {
+            url,
+            max_connections,
+            statement_timeout: config.database.max_statement_timeout_ms.milliseconds(),
+            transaction_timeout: config.publishing.max_publish_duration_ms.milliseconds(),
+        })
+        .await
+        .map_err(StartError::Connect)
+    }
+
+    /// Does `work` on one connection to the primary, and serves nothing.
+    pub(crate) async fn visit<T>(
+        &self,
+        work: impl AsyncFnOnce(&Primary) -> Result<T, StoreError>,
+    ) -> Result<T, StartError> {
+        let database = self.provide_database().await?;
+        let outcome = match self.connect(database.as_deref(), 1).await {
+            Ok(primary) => {
+                let outcome = work(&primary).await;
+                primary.close();
+                outcome.map_err(StartError::Connect)
+            }
+            Err(error) => Err(error),
+        };
+        stop_database(database).await;
+        outcome
+    }
+
     async fn start_on(
         self,
         database: Option<&dyn ProvidedDatabase>,
@@ -189,18 +228,8 @@ impl Server {
         tasks: TaskTracker,
     ) -> Result<RunningServer, StartError> {
         let config = &self.config;
-        let url = database.map_or_else(
-            || config.database.url.secret().clone(),
-            ProvidedDatabase::url,
-        );
-        let primary = Primary::connect(xmtp_store::Settings {
-            url,
-            max_connections: config.database.max_connections.to_u32(),
-            statement_timeout: config.database.max_statement_timeout_ms.milliseconds(),
-            transaction_timeout: config.publishing.max_publish_duration_ms.milliseconds(),
-        })
-        .await
-        .map_err(StartError::Connect)?;
+        let max_connections = config.database.max_connections.to_u32();
+        let primary = self.connect(database, max_connections).await?;
         primary.prepare().await?;
         let now_ns = primary.clock_ns().await.map_err(StartError::Connect)?;
         checks::retention_fits(now_ns, &config.retention)?;

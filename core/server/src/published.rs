@@ -83,7 +83,7 @@ pub(crate) fn published(config: &Config) -> Result<GetConfigurationResponse, Con
     };
     if response.encoded_len() > MAX_BYTES {
         let reason =
-            "the published configuration exceeds 65536 bytes: configure fewer or shorter entries";
+            "the configuration response exceeds 65536 bytes: configure fewer or shorter entries";
         return Err(ConfigError {
             key: "application_components".to_owned(),
             position: None,

@@ -93,6 +93,14 @@ impl StoreError {
         self.kind
     }
 
+    /// The server's SQLSTATE, where it is the server that failed.
+    pub fn sqlstate(&self) -> Option<&str> {
+        match &self.reason {
+            Reason::Sqlstate(code) => Some(code),
+            _ => None,
+        }
+    }
+
     fn describe(&self) -> Cow<'static, str> {
         match &self.reason {
             Reason::Sqlstate(code) => Cow::Owned(match meaning(code) {
@@ -150,6 +158,8 @@ fn meaning(sqlstate: &str) -> Option<&'static str> {
         "28P01" => "wrong user name or password",
         "28000" => "the server refuses this user or host",
         "3D000" => "no such database",
+        // `transaction_timeout`, which every session sets, came with PostgreSQL 17.
+        "42704" => "a setting is unknown to the server: PostgreSQL 17 or later is required",
         "42501" => "not permitted to this user",
         "53300" => "too many connections",
         _ => return None,

@@ -6,6 +6,7 @@
 //!   (which reads its caller's own writes), identity history, and the [allocation boundary](boundary).
 //! - [`Reads`] answers what may lag (OPS-009): newest envelopes, the inboxes of identifiers, and the heads
 //!   and ranges that streams catch up from. It may be the primary or one physical replica.
+//! - [`Condition`] and [`Inspection`] say, to an operator, what a database is like and what it holds.
 //! - [`Tail`] is the dedicated connection on which an instance follows new rows (ARC-070).
 //!
 //! Every sequence id here is a [`SequenceId`](xmtp_protocol::SequenceId): positive for a stored row,
@@ -15,8 +16,10 @@ mod address;
 mod associations;
 pub mod boundary;
 mod catch_up;
+mod condition;
 mod connection;
 mod error;
+mod inspect;
 mod migrate;
 mod newest;
 mod pool;
@@ -28,9 +31,11 @@ mod tail;
 pub use address::is_usable_address;
 pub use associations::InboxId;
 pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
+pub use condition::{Condition, Data, Durability, SchemaState};
 pub use connection::{Primary, Reads, Settings};
 pub use error::{ErrorKind, StoreError};
-pub use migrate::{MIGRATOR, StartupCheckError};
+pub use inspect::{Inspection, KindCount, Position, PushBacklog, Size, Trouble};
+pub use migrate::{MIGRATOR, SchemaProblem, StartupCheckError};
 pub use newest::NewestEnvelope;
 pub use query::{Page, TopicPosition};
 pub use record::{EnvelopeKey, Metadata, NewEnvelope, StoredEnvelope};

@@ -26,7 +26,7 @@ pub enum StartupCheckError {
         /// Version of the migration at fault.
         version: i64,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: SchemaProblem,
     },
     /// A migration failed and was rolled back.
     #[error("migration {version} failed: {source}")]
@@ -42,6 +42,20 @@ pub enum StartupCheckError {
         "envelope_sequence is behind the stored envelopes or the closed boundary; raise it before starting"
     )]
     SequenceBehind,
+}
+
+/// Why a migrated database is not one for this binary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaProblem {
+    /// A newer binary has migrated the database.
+    #[error("is not known to this binary")]
+    Newer,
+    /// The migration was edited since it was applied.
+    #[error("differs from the one in this binary")]
+    Edited,
+    /// The migration was interrupted.
+    #[error("is only partly applied")]
+    Partial,
 }
 
 impl Primary {
@@ -111,11 +125,9 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), StartupCheckError>
 fn migration_error(error: MigrateError) -> StartupCheckError {
     let schema = |version, problem| StartupCheckError::Schema { version, problem };
     match error {
-        MigrateError::VersionMissing(version) => schema(version, "is not known to this binary"),
-        MigrateError::VersionMismatch(version) => {
-            schema(version, "differs from the one in this binary")
-        }
-        MigrateError::Dirty(version) => schema(version, "is only partly applied"),
+        MigrateError::VersionMissing(version) => schema(version, SchemaProblem::Newer),
+        MigrateError::VersionMismatch(version) => schema(version, SchemaProblem::Edited),
+        MigrateError::Dirty(version) => schema(version, SchemaProblem::Partial),
         MigrateError::ExecuteMigration(source, version) => StartupCheckError::Migration {
             version,
             source: source.into(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::Config;
+use super::Sections;
 use super::sections::{
     ApplicationComponent, ENVELOPE_OVERHEAD, Limits, ResourceAttributes, Retention,
     WELL_KNOWN_NAMES,
@@ -30,106 +30,119 @@ impl CheckError {
     }
 }
 
+/// A failed check within the document.
+pub(super) struct Failed {
+    pub(super) error: CheckError,
+    /// The other keys that it looked at.
+    others: &'static [&'static str],
+}
+
+impl Failed {
+    /// Every key that the check looked at. It says nothing where one of them was refused.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.error.key.as_ref()).chain(self.others.iter().copied())
+    }
+}
+
 /// Everything that can be judged from the document alone (ARC-100, CONF-008, OPS-021).
-pub(super) fn check(config: &Config) -> Vec<CheckError> {
-    let Config {
-        database,
-        publishing,
-        streams,
-        limits,
-        telemetry,
-        ..
-    } = config;
-    let mut errors = Vec::new();
-    let mut require = |holds: bool, key: &'static str, reason| {
+pub(super) fn check(sections: &Sections) -> Vec<Failed> {
+    let mut failed = Vec::new();
+    let mut require = |holds: bool, key: &'static str, others, reason| {
         if !holds {
-            errors.push(CheckError::new(key, reason));
+            let error = CheckError::new(key, reason);
+            failed.push(Failed { error, others });
         }
     };
-
-    require(
-        publishing.max_publish_duration_ms.get() > database.max_statement_timeout_ms.get(),
-        "publishing.max_publish_duration_ms",
-        "must be above database.max_statement_timeout_ms",
-    );
-    require(
-        streams.max_pong_wait_ms.get() > streams.keepalive_interval_ms.get(),
-        "streams.max_pong_wait_ms",
-        "must be above streams.keepalive_interval_ms",
-    );
-    require(
-        limits.max_query_limit.get() >= limits.default_query_limit.get(),
-        "limits.max_query_limit",
-        "must be at least limits.default_query_limit",
-    );
-    require(
-        limits.max_update_adds <= limits.max_stream_topics,
-        "limits.max_update_adds",
-        "must be at most limits.max_stream_topics",
-    );
-    require(
-        envelope_fits(limits),
-        "limits.max_envelope_bytes",
-        "must, with its framing, fit limits.max_request_bytes and limits.max_response_bytes",
-    );
-    require(
-        ResourceAttributes::RESERVED
-            .iter()
-            .all(|name| !telemetry.resource_attributes.contains_key(*name)),
-        "telemetry.resource_attributes",
-        "must not have service.name, service.version or xmtp.backend.identifier",
-    );
+    if let (Some(publishing), Some(database)) = (&sections.publishing, &sections.database) {
+        require(
+            publishing.max_publish_duration_ms.get() > database.max_statement_timeout_ms.get(),
+            "publishing.max_publish_duration_ms",
+            &["database.max_statement_timeout_ms"],
+            "must be above database.max_statement_timeout_ms",
+        );
+    }
+    if let Some(streams) = &sections.streams {
+        require(
+            streams.max_pong_wait_ms.get() > streams.keepalive_interval_ms.get(),
+            "streams.max_pong_wait_ms",
+            &["streams.keepalive_interval_ms"],
+            "must be above streams.keepalive_interval_ms",
+        );
+    }
+    if let Some(limits) = &sections.limits {
+        require(
+            limits.max_query_limit.get() >= limits.default_query_limit.get(),
+            "limits.max_query_limit",
+            &["limits.default_query_limit"],
+            "must be at least limits.default_query_limit",
+        );
+        require(
+            limits.max_update_adds <= limits.max_stream_topics,
+            "limits.max_update_adds",
+            &["limits.max_stream_topics"],
+            "must be at most limits.max_stream_topics",
+        );
+        require(
+            envelope_fits(limits),
+            "limits.max_envelope_bytes",
+            &["limits.max_request_bytes", "limits.max_response_bytes"],
+            "must, with its framing, fit limits.max_request_bytes and limits.max_response_bytes",
+        );
+    }
+    if let Some(telemetry) = &sections.telemetry {
+        require(
+            ResourceAttributes::RESERVED
+                .iter()
+                .all(|name| !telemetry.resource_attributes.contains_key(*name)),
+            "telemetry.resource_attributes",
+            &[],
+            "must not have service.name, service.version or xmtp.backend.identifier",
+        );
+    }
     let now = Instant::now();
-    for (key, timer) in timers(config) {
+    for (key, timer) in timers(sections) {
         require(
             now.checked_add(timer).is_some(),
             key,
+            &[],
             "is beyond the monotonic clock",
         );
     }
-    errors.extend(check_components(&config.application_components));
-    errors
+    let components = check_components(&sections.application_components);
+    failed.extend(
+        components
+            .into_iter()
+            .map(|error| Failed { error, others: &[] }),
+    );
+    failed
 }
 
 /// The seven timers whose deadlines the host's monotonic clock must be able to hold (ARC-100).
-fn timers(config: &Config) -> [(&'static str, Duration); 7] {
-    let Config {
-        server,
-        database,
-        publishing,
-        streams,
-        ..
-    } = config;
-    [
-        (
-            "server.max_drain_duration_ms",
-            server.max_drain_duration_ms.milliseconds(),
-        ),
-        (
-            "database.max_statement_timeout_ms",
-            database.max_statement_timeout_ms.milliseconds(),
-        ),
-        (
-            "publishing.max_publish_duration_ms",
-            publishing.max_publish_duration_ms.milliseconds(),
-        ),
-        (
-            "publishing.max_barrier_wait_ms",
-            publishing.max_barrier_wait_ms.milliseconds(),
-        ),
-        (
-            "streams.poll_interval_ms",
-            streams.poll_interval_ms.milliseconds(),
-        ),
-        (
-            "streams.keepalive_interval_ms",
-            streams.keepalive_interval_ms.milliseconds(),
-        ),
-        (
-            "streams.max_pong_wait_ms",
-            streams.max_pong_wait_ms.milliseconds(),
-        ),
-    ]
+fn timers(sections: &Sections) -> Vec<(&'static str, Duration)> {
+    let mut timers = Vec::new();
+    if let Some(server) = &sections.server {
+        let drain = server.max_drain_duration_ms.milliseconds();
+        timers.push(("server.max_drain_duration_ms", drain));
+    }
+    if let Some(database) = &sections.database {
+        let statement = database.max_statement_timeout_ms.milliseconds();
+        timers.push(("database.max_statement_timeout_ms", statement));
+    }
+    if let Some(publishing) = &sections.publishing {
+        let publish = publishing.max_publish_duration_ms.milliseconds();
+        timers.push(("publishing.max_publish_duration_ms", publish));
+        let barrier = publishing.max_barrier_wait_ms.milliseconds();
+        timers.push(("publishing.max_barrier_wait_ms", barrier));
+    }
+    if let Some(streams) = &sections.streams {
+        let poll = streams.poll_interval_ms.milliseconds();
+        timers.push(("streams.poll_interval_ms", poll));
+        let keepalive = streams.keepalive_interval_ms.milliseconds();
+        timers.push(("streams.keepalive_interval_ms", keepalive));
+        let pong = streams.max_pong_wait_ms.milliseconds();
+        timers.push(("streams.max_pong_wait_ms", pong));
+    }
+    timers
 }
 
 /// Whether the largest envelope fits a request, with a tag and a length beside it, and a response
@@ -142,10 +155,11 @@ fn envelope_fits(limits: &Limits) -> bool {
 }
 
 /// CONF-078: ids and names are unique, and every field is somewhere.
-fn check_components(components: &[ApplicationComponent]) -> Vec<CheckError> {
+fn check_components(components: &[Option<ApplicationComponent>]) -> Vec<CheckError> {
     let mut errors = Vec::new();
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
-    for (index, component) in components.iter().enumerate() {
+    let components = components.iter().enumerate();
+    for (index, component) in components.filter_map(|(at, it)| Some(at).zip(it.as_ref())) {
         let mut require = |holds: bool, key: &str, reason| {
             if !holds {
                 let key = format!("application_components[{index}]{key}");

@@ -2,6 +2,7 @@
 //! one quotes the value that it refuses, and that may be a secret (ARC-101). An error here has the
 //! path to the value, and what was expected in its place.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer};
@@ -14,16 +15,76 @@ use toml::Value;
 
 use super::error::Refusal;
 
-/// Decodes one value.
-pub(super) fn decode<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, Error> {
-    T::deserialize(Decoder(value))
+/// Decodes one value, and finds everything that is wrong with it: what was refused is left out of the
+/// next pass, until one succeeds or cannot get further. The value is there where the pass has made one
+/// without what was refused.
+pub(super) fn decode<'de, T: Deserialize<'de>>(value: &'de Value) -> (Option<T>, Vec<Error>) {
+    let mut left_out = LeftOut::default();
+    let mut errors = Vec::new();
+    loop {
+        let decoder = Decoder {
+            value,
+            left_out: Some(&left_out),
+        };
+        let error = match T::deserialize(decoder) {
+            Ok(found) => return (Some(found), errors),
+            Err(error) => error,
+        };
+        let mut path: Vec<Step> = error.steps().cloned().collect();
+        if error.refusal == Refusal::Required {
+            // A key that was itself left out has been reported.
+            if !left_out.covers(&path) {
+                errors.push(error);
+            }
+            path.pop();
+        } else {
+            errors.push(error);
+        }
+        // Nothing is left of the value, or the pass did not mind what it was spared.
+        if path.is_empty() || left_out.covers(&path) {
+            return (None, errors);
+        }
+        left_out.add(path);
+    }
 }
 
 /// One step from a container to a value in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Key(String),
     Index(usize),
+}
+
+/// The places in a value that have been refused.
+#[derive(Default)]
+struct LeftOut {
+    whole: bool,
+    within: BTreeMap<Step, LeftOut>,
+}
+
+impl LeftOut {
+    fn add(&mut self, path: Vec<Step>) {
+        let place = path
+            .into_iter()
+            .fold(self, |place, step| place.within.entry(step).or_default());
+        place.whole = true;
+    }
+
+    /// Whether the place at `path` is one of these, or within one.
+    fn covers(&self, path: &[Step]) -> bool {
+        self.whole
+            || path
+                .split_first()
+                .and_then(|(step, rest)| Some(self.within.get(step)?.covers(rest)))
+                .unwrap_or_default()
+    }
+}
+
+/// What is left out of the value at `step`.
+fn below(left_out: Option<&LeftOut>, step: impl FnOnce() -> Step) -> Option<&LeftOut> {
+    left_out
+        .filter(|left_out| !left_out.within.is_empty())
+        .and_then(|left_out| left_out.within.get(&step()))
 }
 
 /// A refusal, and the way from the decoded value to it: innermost step first, as serde unwinds.
@@ -114,35 +175,48 @@ pub(super) fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Op
 }
 
 #[derive(Clone, Copy)]
-struct Decoder<'de>(&'de Value);
+struct Decoder<'de, 'l> {
+    value: &'de Value,
+    left_out: Option<&'l LeftOut>,
+}
 
-impl<'de> Deserializer<'de> for Decoder<'de> {
+impl<'de, 'l> Decoder<'de, 'l> {
+    fn entries(self, table: &'de toml::Table) -> Entries<'de, 'l> {
+        Entries {
+            rest: table.iter(),
+            value: None,
+            left_out: self.left_out,
+        }
+    }
+}
+
+impl<'de> Deserializer<'de> for Decoder<'de, '_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+        match self.value {
             Value::String(text) => visitor.visit_borrowed_str(text),
             Value::Integer(number) => visitor.visit_i64(*number),
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Boolean(flag) => visitor.visit_bool(*flag),
             Value::Datetime(_) => Err(Error::invalid_type(Unexpected::Other("date"), &visitor)),
-            Value::Array(items) => visitor.visit_seq(Items(items.iter().enumerate())),
-            Value::Table(table) => visitor.visit_map(Entries {
-                rest: table.iter(),
-                value: None,
+            Value::Array(items) => visitor.visit_seq(Items {
+                rest: items.iter().enumerate(),
+                left_out: self.left_out,
             }),
+            Value::Table(table) => visitor.visit_map(self.entries(table)),
         }
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if !self.0.is_array() {
+        if !self.value.is_array() {
             return Err(Error::expected("an array"));
         }
         self.deserialize_any(visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if !self.0.is_table() {
+        if !self.value.is_table() {
             return Err(Error::expected("a table"));
         }
         self.deserialize_any(visitor)
@@ -176,13 +250,10 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        match self.0 {
+        match self.value {
             Value::String(word) => visitor.visit_enum(BorrowedStrDeserializer::new(word)),
             Value::Table(table) if table.len() == 1 => {
-                visitor.visit_enum(MapAccessDeserializer::new(Entries {
-                    rest: table.iter(),
-                    value: None,
-                }))
+                visitor.visit_enum(MapAccessDeserializer::new(self.entries(table)))
             }
             _ => Err(Error::expected(&one_of(variants))),
         }
@@ -194,30 +265,39 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
     }
 }
 
-struct Items<'de>(std::iter::Enumerate<std::slice::Iter<'de, Value>>);
+struct Items<'de, 'l> {
+    rest: std::iter::Enumerate<std::slice::Iter<'de, Value>>,
+    left_out: Option<&'l LeftOut>,
+}
 
-impl<'de> SeqAccess<'de> for Items<'de> {
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
     type Error = Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Error> {
-        let Some((index, item)) = self.0.next() else {
-            return Ok(None);
-        };
-        let item = seed.deserialize(Decoder(item));
-        item.map(Some)
-            .map_err(|error| error.within(Step::Index(index)))
+        for (index, value) in self.rest.by_ref() {
+            let left_out = below(self.left_out, || Step::Index(index));
+            if left_out.is_some_and(|left_out| left_out.whole) {
+                continue;
+            }
+            let item = seed.deserialize(Decoder { value, left_out });
+            return item
+                .map(Some)
+                .map_err(|error| error.within(Step::Index(index)));
+        }
+        Ok(None)
     }
 }
 
-struct Entries<'de> {
+struct Entries<'de, 'l> {
     rest: toml::map::Iter<'de, String, Value>,
-    value: Option<(&'de String, &'de Value)>,
+    value: Option<(&'de String, Decoder<'de, 'l>)>,
+    left_out: Option<&'l LeftOut>,
 }
 
-impl<'de> MapAccess<'de> for Entries<'de> {
+impl<'de> MapAccess<'de> for Entries<'de, '_> {
     type Error = Error;
 
     /// A key that its own type refuses is named by its table alone: whoever swaps the key and the
@@ -226,19 +306,24 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Error> {
-        self.value = self.rest.next();
-        let Some((key, _)) = self.value else {
-            return Ok(None);
-        };
-        seed.deserialize(BorrowedStrDeserializer::new(key))
-            .map(Some)
+        for (key, value) in self.rest.by_ref() {
+            let left_out = below(self.left_out, || Step::Key(key.clone()));
+            if left_out.is_some_and(|left_out| left_out.whole) {
+                continue;
+            }
+            self.value = Some((key, Decoder { value, left_out }));
+            return seed
+                .deserialize(BorrowedStrDeserializer::new(key))
+                .map(Some);
+        }
+        Ok(None)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let Some((key, value)) = self.value.take() else {
             return Err(Error::expected("a key before its value"));
         };
-        let value = seed.deserialize(Decoder(value));
+        let value = seed.deserialize(value);
         value.map_err(|error| error.within(Step::Key(key.clone())))
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -11,6 +12,7 @@ use toml::{Table, Value};
 use super::checks::CheckError;
 use super::decode::{self, Step};
 use super::error::{ConfigError, ConfigErrors, Position, Refusal};
+use super::schema;
 
 /// What marks a string as a reference to an environment variable (ARC-101).
 const REFERENCE: &str = "env:";
@@ -24,6 +26,18 @@ pub struct AbsentSubsystem {
     pub paths: &'static [&'static str],
     /// The schemes of `database.url` that it owns.
     pub url_schemes: &'static [&'static str],
+    /// Whether another build of this version has it.
+    pub exists: bool,
+}
+
+impl AbsentSubsystem {
+    pub(super) const fn refusal(&self) -> Refusal {
+        if self.exists {
+            Refusal::AbsentSubsystem(self.feature)
+        } else {
+            Refusal::UnavailableSubsystem(self.feature)
+        }
+    }
 }
 
 /// What the document may speak of in this build. The composition root knows; core names no feature.
@@ -43,6 +57,8 @@ pub struct Document {
     pub(super) build: Build,
     rest: Table,
     places: BTreeMap<String, Place>,
+    /// Paths of the values that came from the environment, and the names of their variables.
+    references: BTreeMap<String, String>,
     claimed: BTreeSet<String>,
     absent: Vec<ConfigError>,
 }
@@ -76,14 +92,21 @@ impl Document {
             lines,
             variable,
             places: BTreeMap::new(),
+            references: BTreeMap::new(),
             errors: ConfigErrors::default(),
         };
         let rest = reader.table("", tree.into_inner());
-        let Reader { places, errors, .. } = reader;
+        let Reader {
+            places,
+            references,
+            errors,
+            ..
+        } = reader;
         let document = Self {
             build,
             rest,
             places,
+            references,
             claimed: BTreeSet::new(),
             absent: Vec::new(),
         };
@@ -95,8 +118,7 @@ impl Document {
         for subsystem in self.build.absent {
             for path in subsystem.paths {
                 if self.remove(path).is_some() {
-                    let refusal = Refusal::AbsentSubsystem(subsystem.feature);
-                    self.absent.push(self.error(path, refusal));
+                    self.absent.push(self.error(path, subsystem.refusal()));
                 }
             }
         }
@@ -108,19 +130,49 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// The part does not decode.
-    pub fn take<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>, ConfigErrors> {
-        self.remove(path)
-            .map(|value| self.decode(path, &value))
-            .transpose()
+    /// Everything in the part that does not decode, and every required key that it lacks.
+    pub fn take<T: DeserializeOwned + JsonSchema>(
+        &mut self,
+        path: &str,
+    ) -> Result<Option<T>, ConfigErrors> {
+        let mut errors = ConfigErrors::default();
+        let value = self.remove(path);
+        let value = value.and_then(|value| self.decode(path, &value, &mut errors));
+        errors.or(value)
     }
 
-    /// As [`Self::take`], with an absent section read as an empty one.
-    pub(super) fn section<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ConfigErrors> {
+    /// A section, where an absent one is an empty one. What is refused is added to `errors`; the section
+    /// then has defaults in its place, or is missing where there are none.
+    pub(super) fn section<T: DeserializeOwned + JsonSchema>(
+        &mut self,
+        name: &str,
+        errors: &mut ConfigErrors,
+    ) -> Option<T> {
         let section = self
             .remove(name)
             .unwrap_or_else(|| Value::Table(Table::new()));
-        self.decode(name, &section)
+        self.decode(name, &section, errors)
+    }
+
+    /// The tables of an array, each in its place: those that are refused are missing.
+    pub(super) fn tables<T: DeserializeOwned + JsonSchema>(
+        &mut self,
+        name: &str,
+        errors: &mut ConfigErrors,
+    ) -> Vec<Option<T>> {
+        match self.remove(name) {
+            None => Vec::new(),
+            Some(Value::Array(tables)) => {
+                let tables = tables.iter().enumerate();
+                tables
+                    .map(|(index, table)| self.decode(&format!("{name}[{index}]"), table, errors))
+                    .collect()
+            }
+            Some(_) => {
+                errors.extend([self.error(name, Refusal::Expected("an array".to_owned()))]);
+                Vec::new()
+            }
+        }
     }
 
     /// A failed check, with the place of its key.
@@ -129,9 +181,29 @@ impl Document {
         self.error(&check.key, Refusal::Check(check.reason))
     }
 
+    /// The written value at `path`, before its owner takes it.
+    pub(super) fn written(&self, path: &[&str]) -> Option<&Value> {
+        let (first, rest) = path.split_first()?;
+        rest.iter()
+            .try_fold(self.rest.get(*first)?, |value, name| value.get(*name))
+    }
+
+    /// Where the value at a dotted `path` stands; the start of the document where it has none.
+    pub(super) fn position(&self, path: &str) -> Position {
+        let start = Position { line: 1, column: 1 };
+        self.places.get(path).map_or(start, |place| place.value)
+    }
+
+    /// The variable that the value at a dotted `path` came from, if it did.
+    pub(super) fn variable(&self, path: &str) -> Option<&str> {
+        self.references.get(path).map(String::as_str)
+    }
+
     pub(super) fn error(&self, key: &str, refusal: Refusal) -> ConfigError {
         let position = self.places.get(key).map(|place| match refusal {
-            Refusal::UnknownKey { .. } | Refusal::AbsentSubsystem(_) => place.key,
+            Refusal::UnknownKey { .. }
+            | Refusal::AbsentSubsystem(_)
+            | Refusal::UnavailableSubsystem(_) => place.key,
             _ => place.value,
         });
         ConfigError {
@@ -185,23 +257,71 @@ impl Document {
             .remove(key)
     }
 
-    fn decode<T: DeserializeOwned>(&self, path: &str, value: &Value) -> Result<T, ConfigErrors> {
-        decode::decode(value).map_err(|error| {
-            let mut key = path.to_owned();
-            let mut parent = String::new();
-            for step in error.steps() {
-                parent.clone_from(&key);
-                key = match step {
-                    Step::Key(name) => join(&key, name),
-                    Step::Index(index) => format!("{key}[{index}]"),
-                };
+    /// Decodes a part, and adds to `errors` what is wrong with it.
+    fn decode<T: DeserializeOwned + JsonSchema>(
+        &self,
+        path: &str,
+        value: &Value,
+        errors: &mut ConfigErrors,
+    ) -> Option<T> {
+        let (decoded, refused) = decode::decode(value);
+        if refused.is_empty() {
+            return decoded;
+        }
+        for error in refused {
+            let key = error.steps().fold(path.to_owned(), |key, step| match step {
+                Step::Key(name) => join(&key, name),
+                Step::Index(index) => format!("{key}[{index}]"),
+            });
+            if error.refusal != Refusal::Required {
+                errors.extend([self.error(&key, error.refusal)]);
+            } else if let Some((table, _)) = key.rsplit_once('.') {
+                errors.extend([self.missing(table, &key)]);
             }
-            let mut error = self.error(&key, error.refusal);
-            if error.refusal == Refusal::Required {
-                error.position = self.places.get(&parent).map(|place| place.value);
+        }
+        // A pass of the decoder ends at the first key that a table lacks; the schema knows them all.
+        let schema = schema::generate::<T>().into();
+        self.lacking(path, value, &schema, errors);
+        decoded
+    }
+
+    fn lacking(
+        &self,
+        path: &str,
+        value: &Value,
+        schema: &serde_json::Value,
+        errors: &mut ConfigErrors,
+    ) {
+        let Value::Table(table) = value else {
+            return;
+        };
+        let required = schema["required"].as_array().into_iter().flatten();
+        for key in required.filter_map(|key| key.as_str()) {
+            if !table.contains_key(key) {
+                errors.extend([self.missing(path, &join(path, key))]);
             }
-            error.into()
-        })
+        }
+        for (key, value) in table {
+            let (path, schema) = (join(path, key), &schema["properties"][key]);
+            match value {
+                Value::Array(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        let path = format!("{path}[{index}]");
+                        self.lacking(&path, item, &schema["items"], errors);
+                    }
+                }
+                value => self.lacking(&path, value, schema, errors),
+            }
+        }
+    }
+
+    /// A required key that `table` lacks, at the table's place.
+    fn missing(&self, table: &str, key: &str) -> ConfigError {
+        ConfigError {
+            key: key.to_owned(),
+            position: self.places.get(table).map(|place| place.value),
+            refusal: Refusal::Required,
+        }
     }
 }
 
@@ -219,6 +339,7 @@ struct Reader<'t, F> {
     lines: Lines<'t>,
     variable: F,
     places: BTreeMap<String, Place>,
+    references: BTreeMap<String, String>,
     errors: ConfigErrors,
 }
 
@@ -240,7 +361,12 @@ impl<F: Fn(&str) -> Option<String>> Reader<'_, F> {
 
     fn value(&mut self, path: &str, place: Place, value: DeValue<'_>) -> Option<Value> {
         let value = match value {
-            DeValue::String(text) => self.resolve(&text).map(Value::String),
+            DeValue::String(text) => {
+                if let Some(name) = text.strip_prefix(REFERENCE) {
+                    self.references.insert(path.to_owned(), name.to_owned());
+                }
+                self.resolve(&text).map(Value::String)
+            }
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
                 .map(Value::Integer)
                 .map_err(|_| Refusal::Expected("an integer of at most 64 bits".to_owned())),
@@ -294,7 +420,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<'_, F> {
 }
 
 /// `parent.key`, the key quoted where TOML would need it.
-fn join(parent: &str, key: &str) -> String {
+pub(super) fn join(parent: &str, key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let dot = if parent.is_empty() { "" } else { "." };
     if !key.is_empty() && key.chars().all(bare) {

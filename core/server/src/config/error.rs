@@ -39,6 +39,9 @@ pub enum Refusal {
         "belongs to the `{0}` subsystem, which is not part of this build; build with `cargo build --features {0}`"
     )]
     AbsentSubsystem(&'static str),
+    /// The key belongs to a subsystem that no build of this version has.
+    #[error("belongs to the `{0}` subsystem, which this version does not have")]
+    UnavailableSubsystem(&'static str),
     /// A key without a default is missing.
     #[error("required")]
     Required,
@@ -107,6 +110,18 @@ impl ConfigErrors {
         }
     }
 
+    /// Whether one of them is about the key at `path`, or about something that it contains or is
+    /// contained in.
+    pub(super) fn concern(&self, path: &str) -> bool {
+        let within = |inner: &str, outer: &str| {
+            inner
+                .strip_prefix(outer)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.iter()
+            .any(|error| within(&error.key, path) || within(path, &error.key))
+    }
+
     /// One by one.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.0.iter()
@@ -127,6 +142,7 @@ impl Extend<ConfigError> for ConfigErrors {
         self.0.extend(errors);
         self.0
             .sort_by(|a, b| (a.position, &a.key).cmp(&(b.position, &b.key)));
+        self.0.dedup();
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::scalar::MAX_INTEGER;
-use super::schema::OwnedSchema;
+use super::schema::{OwnedSchema, entries, is_section, words};
 
 /// Columns of a comment.
 const WIDTH: usize = 96;
@@ -116,24 +116,6 @@ impl Page<'_> {
         self.text.push_str(line);
         self.text.push('\n');
     }
-}
-
-/// Whether the schema is of a table with keys of its own, and not a map.
-fn is_section(schema: &Value) -> bool {
-    schema.get("properties").is_some()
-}
-
-fn entries(table: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    table["properties"]
-        .as_object()
-        .into_iter()
-        .flat_map(Map::iter)
-}
-
-/// The words of an enum.
-fn words(schema: &Value) -> impl Iterator<Item = &str> {
-    let cases = schema["anyOf"].as_array().into_iter().flatten();
-    cases.filter_map(|case| case["const"].as_str())
 }
 
 /// A value to show, as TOML: the default, else an example, else the first that is allowed.

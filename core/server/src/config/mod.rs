@@ -3,7 +3,8 @@
 //! [`Source`] selects where the document comes from and reads it. [`Document`] parses it, resolves
 //! its `env:` references, and hands each subsystem the paths that it owns. [`Config::load`] then
 //! takes core's [`sections`], refuses what nobody owns, and runs the [`checks`] across keys.
-//! [`schema()`] and [`example()`] describe the same types to editors and people.
+//! [`schema()`], [`example()`] and [`reference()`] describe the same types to editors and people;
+//! [`Document::settings`] says what applies and where it comes from.
 //!
 //! The type of a key is its whole rule: bounds, form and default. No error and no `Debug` of
 //! anything here shows a configured value (ARC-101).
@@ -13,9 +14,11 @@ mod decode;
 mod document;
 mod error;
 mod example;
+mod reference;
 pub mod scalar;
 mod schema;
 pub mod sections;
+mod settings;
 mod socket;
 mod source;
 pub mod text;
@@ -25,7 +28,9 @@ use schemars::JsonSchema;
 pub use document::{AbsentSubsystem, Build, Document};
 pub use error::{ConfigError, ConfigErrors, Position, Refusal};
 pub use example::example;
+pub use reference::reference;
 pub use schema::{OwnedSchema, schema};
+pub use settings::{Origin, Setting};
 pub use source::{Source, SourceError};
 
 use sections::{
@@ -67,56 +72,71 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// At least one error for each section that does not decode, every key that nobody owns and
-    /// every key of an absent subsystem; where all sections decode, also every check that failed
-    /// (ARC-100).
+    /// Everything that is wrong: what does not decode, every key that nobody owns, every key of an absent
+    /// subsystem, and every check across keys that failed and concerns none of those (ARC-100).
     pub fn load(document: &mut Document) -> Result<Self, ConfigErrors> {
         let mut errors = ConfigErrors::default();
-        let server = errors.keep(document.section("server"));
-        let telemetry = errors.keep(document.section("telemetry"));
-        let database = errors.keep(document.section("database"));
-        let publishing = errors.keep(document.section("publishing"));
-        let streams = errors.keep(document.section("streams"));
-        let retention = errors.keep(document.section("retention"));
-        let limits = errors.keep(document.section("limits"));
-        let mls = errors.keep(document.section("mls"));
-        let components = errors.keep(document.take("application_components"));
+        let sections = Sections::take(document, &mut errors);
         errors.extend(document.leftovers());
-        let (
-            Some(server),
-            Some(telemetry),
-            Some(database),
-            Some(publishing),
-            Some(streams),
-            Some(retention),
-            Some(limits),
-            Some(mls),
-            Some(components),
-        ) = (
-            server, telemetry, database, publishing, streams, retention, limits, mls, components,
-        )
-        else {
-            return Err(errors);
-        };
-        let application_components = components.unwrap_or_default();
-        let config = Self {
-            server,
-            telemetry,
-            database,
-            publishing,
-            streams,
-            retention,
-            limits,
-            mls,
-            application_components,
-        };
-        let url = config.database.url.refusal(&document.build);
-        errors.extend(url.map(|refusal| document.error("database.url", refusal)));
-        errors.extend(
-            checks::check(&config)
-                .iter()
-                .map(|check| document.locate(check)),
-        );
-        errors.or(config)
+        let url = sections.database.as_ref().map(|database| &database.url);
+        let url = url.and_then(|url| url.refusal(&document.build));
+        let mut failed: Vec<_> = checks::check(&sections)
+            .into_iter()
+            .filter(|check| !check.keys().any(|key| errors.concern(key)))
+            .map(|check| document.locate(&check.error))
+            .collect();
+        failed.extend(url.map(|refusal| document.error("database.url", refusal)));
+        errors.extend(failed);
+        match sections.whole() {
+            Some(config) => errors.or(config),
+            None => Err(errors),
+        }
+    }
+}
+
+/// Core's sections as far as the document has them, with defaults where a key was refused.
+struct Sections {
+    server: Option<Server>,
+    telemetry: Option<Telemetry>,
+    database: Option<Database>,
+    publishing: Option<Publishing>,
+    streams: Option<Streams>,
+    retention: Option<Retention>,
+    limits: Option<Limits>,
+    mls: Option<Mls>,
+    application_components: Vec<Option<ApplicationComponent>>,
+}
+
+impl Sections {
+    fn take(document: &mut Document, errors: &mut ConfigErrors) -> Self {
+        Self {
+            server: document.section("server", errors),
+            telemetry: document.section("telemetry", errors),
+            database: document.section("database", errors),
+            publishing: document.section("publishing", errors),
+            streams: document.section("streams", errors),
+            retention: document.section("retention", errors),
+            limits: document.section("limits", errors),
+            mls: document.section("mls", errors),
+            application_components: document.tables("application_components", errors),
+        }
+    }
+
+    /// The configuration, where no section is missing.
+    fn whole(self) -> Option<Config> {
+        Some(Config {
+            server: self.server?,
+            telemetry: self.telemetry?,
+            database: self.database?,
+            publishing: self.publishing?,
+            streams: self.streams?,
+            retention: self.retention?,
+            limits: self.limits?,
+            mls: self.mls?,
+            application_components: self
+                .application_components
+                .into_iter()
+                .collect::<Option<_>>()?,
+        })
     }
 }

@@ -50,7 +50,8 @@ impl OwnedSchema {
     }
 }
 
-fn generate<T: JsonSchema>() -> Map<String, Value> {
+/// The schema of one type, nothing referred to elsewhere.
+pub(super) fn generate<T: JsonSchema>() -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -131,4 +132,23 @@ fn publish(schema: &mut Schema) {
         object.remove("oneOf");
         object.insert("anyOf".to_owned(), cases.into());
     }
+}
+
+/// Whether the schema is of a table with keys of its own, and not a map.
+pub(super) fn is_section(schema: &Value) -> bool {
+    schema.get("properties").is_some()
+}
+
+/// The keys of a table, in order.
+pub(super) fn entries(table: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    table["properties"]
+        .as_object()
+        .into_iter()
+        .flat_map(Map::iter)
+}
+
+/// The words of an enum.
+pub(super) fn words(schema: &Value) -> impl Iterator<Item = &str> {
+    let cases = schema["anyOf"].as_array().into_iter().flatten();
+    cases.filter_map(|case| case["const"].as_str())
 }

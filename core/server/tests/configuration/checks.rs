@@ -129,6 +129,50 @@ fn arc_100_every_failed_check_is_reported() {
 }
 
 #[test]
+fn arc_100_checks_are_reported_beside_what_does_not_decode() {
+    let text = "[server]\nlisten = 3\n\
+                [streams]\nmax_pong_wait_ms = 1\n\
+                [limits]\nmax_query_limit = 1\ndefault_query_limit = \"many\"\n\
+                max_update_adds = 200000\nmax_ping_burst = 0\n";
+    let errors = load(text).expect_err("a refusal");
+    let keys: Vec<_> = errors.iter().map(|error| error.key.as_str()).collect();
+    // `max_query_limit` is not held against a default that nobody has set.
+    assert_eq!(
+        keys,
+        [
+            "database.url",
+            "server.identifier",
+            "server.listen",
+            "streams.max_pong_wait_ms",
+            "limits.default_query_limit",
+            "limits.max_update_adds",
+            "limits.max_ping_burst"
+        ]
+    );
+}
+
+#[test]
+fn conf_078_an_entry_is_checked_beside_a_refused_one() {
+    let refused_entry = component(&[("in_dms", "7")]);
+    let text = minimal() + &component(&[]) + &refused_entry + &component(&[]);
+    let errors = load(&text).expect_err("a refusal");
+    let keys: Vec<_> = errors.iter().map(|error| error.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "application_components[1].in_dms",
+            "application_components[2].component_id",
+            "application_components[2].name"
+        ]
+    );
+    let text = format!("application_components = 3\n{}", minimal());
+    assert_eq!(
+        refused(&text),
+        ["application_components (line 1, column 26): expected an array"]
+    );
+}
+
+#[test]
 fn ops_013_reserved_resource_attributes_are_refused() {
     for name in ["service.name", "service.version", "xmtp.backend.identifier"] {
         let text = with(

@@ -414,11 +414,52 @@ fn arc_100_errors_of_every_section_are_reported_at_once_in_order() {
         [
             "database.url",
             "mls.max_group_members",
+            "server.identifier",
             "server.listen",
             "stray",
             "limits.x"
         ]
     );
+}
+
+#[test]
+fn arc_100_every_problem_of_one_section_is_reported_at_once() {
+    let text = "[server]\nlog_level = \"loud\"\nlog_format = 3\nlisten = \"localhost:1\"\n\
+                max_drain_duration_ms = 0\ncolour = \"hunter2-Zx9\"\n\
+                [database]\nurl = 3\nmax_connections = -1\n\
+                [[application_components]]\nname = \"A\"\n[[application_components]]\n\
+                component_id = 1\nname = \"A\"\n";
+    let errors = load(text).expect_err("a refusal");
+    let keys: Vec<_> = errors.iter().map(|error| error.key.as_str()).collect();
+    let section = [
+        "server.identifier",
+        "server.log_level",
+        "server.log_format",
+        "server.listen",
+        "server.max_drain_duration_ms",
+        "server.colour",
+        "database.url",
+        "database.max_connections",
+    ];
+    assert_eq!(keys[..8], section);
+    let missing = |entry: usize, key: &str| {
+        let key = format!("application_components[{entry}].{key}");
+        assert!(keys.contains(&key.as_str()), "{key}: {keys:?}");
+    };
+    for key in [
+        "component_id",
+        "component_type",
+        "insert_policy",
+        "update_policy",
+        "delete_policy",
+        "in_groups",
+        "in_dms",
+    ] {
+        missing(0, key);
+        missing(1, key);
+    }
+    assert_eq!(keys.len(), 8 + 7 + 7);
+    crate::shown(&errors);
 }
 
 #[test]
@@ -445,5 +486,5 @@ fn columns_are_counted_in_characters() {
     let lines = refused(&("\"ключ\" = 1\n".to_owned() + &minimal()));
     assert!(lines[0].contains("(line 1, column 1)"));
     let lines = refused("server = { \"ключ\" = 1 }\n[database]\nurl = \"postgres://h/d\"\n");
-    assert!(lines[0].contains("(line 1, column 12)"), "{lines:?}");
+    assert!(lines[1].contains("(line 1, column 12)"), "{lines:?}");
 }

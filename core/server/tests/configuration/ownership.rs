@@ -1,10 +1,11 @@
+use schemars::JsonSchema;
 use serde::Deserialize;
 use xmtp_server::config::scalar::Int;
 use xmtp_server::config::{AbsentSubsystem, Build, Config, Document};
 
 use crate::{SECRET, load_in, minimal, refused, shown, with};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Lamp {
     color: String,
@@ -13,13 +14,13 @@ struct Lamp {
     shade: Option<Shade>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Bulb {
     watts: Int<1, 100, 60>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 enum Shade {
     Paper { sheets: u8 },
@@ -29,6 +30,7 @@ const LAMP: AbsentSubsystem = AbsentSubsystem {
     feature: "lamp",
     paths: &["lamp", "limits.max_lamps", "rooms.lamps"],
     url_schemes: &["lamplight"],
+    exists: true,
 };
 
 fn document(text: &str) -> Document {
@@ -139,6 +141,28 @@ fn arc_101_errors_of_a_part_have_path_place_and_expectation() {
 }
 
 #[test]
+fn arc_100_every_problem_of_a_part_is_reported_at_once() {
+    let text = minimal()
+        + "[lamp]\nbulbs = [{ watts = 0, volts = 9 }, {}, { watts = 5 }, { watts = \"hunter2-Zx9\" }]\n\
+           shade = { kind = \"paper\", sheets = 999 }\nsize = 1\n";
+    let errors = document(&text).take::<Lamp>("lamp").expect_err("a refusal");
+    let keys: Vec<_> = errors.iter().map(|error| error.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "lamp.color",
+            "lamp.bulbs[0].watts",
+            "lamp.bulbs[0].volts",
+            "lamp.bulbs[1].watts",
+            "lamp.bulbs[3].watts",
+            "lamp.shade",
+            "lamp.size"
+        ]
+    );
+    shown(&errors);
+}
+
+#[test]
 fn a_path_of_an_absent_subsystem_is_refused_by_its_feature() {
     let build = Build {
         absent: &[LAMP],
@@ -158,6 +182,24 @@ fn a_path_of_an_absent_subsystem_is_refused_by_its_feature() {
         ]
     );
     assert!(load_in(build, &(minimal() + "[rooms]\n")).is_ok());
+}
+
+#[test]
+fn arc_100_a_path_of_a_subsystem_that_no_build_has_is_refused_by_its_name() {
+    let build = Build {
+        absent: &[AbsentSubsystem {
+            exists: false,
+            ..LAMP
+        }],
+        url_schemes: &[],
+    };
+    let text = minimal() + "[lamp]\ncolor = \"red\"\n";
+    assert_eq!(
+        shown(&load_in(build, &text).expect_err("no such subsystem")),
+        [
+            "lamp (line 5, column 2): belongs to the `lamp` subsystem, which this version does not have"
+        ]
+    );
 }
 
 #[test]

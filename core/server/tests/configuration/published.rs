@@ -8,10 +8,12 @@ use jsonschema::Validator;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 use xmtp_server::config::scalar::Int;
-use xmtp_server::config::{OwnedSchema, example, schema};
+use xmtp_server::config::{
+    Build, Document, Origin, OwnedSchema, Setting, example, reference, schema,
+};
 
 use crate::keys::INTEGERS;
-use crate::{load, minimal, with};
+use crate::{SECRET, load, minimal, with};
 
 static CORE: LazyLock<Validator> = LazyLock::new(|| validator(&schema(&[], &[])));
 
@@ -177,6 +179,97 @@ fn the_example_comments_out_what_a_build_may_lack() {
     ] {
         assert!(text.lines().any(|it| it == line), "{line}");
     }
+}
+
+#[test]
+fn the_reference_has_every_key_with_a_meaning_and_a_requirement() {
+    let owned = owned();
+    let text = reference(&schema(&owned, &[]), &owned);
+    let mut rows = 0;
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        assert_eq!(cells.len(), 7, "{row}");
+        let from_core = !row.contains("lamp") && !row.contains("`length`");
+        let of_test = ["`color`", "`watts`"].iter().any(|key| row.contains(key));
+        if from_core && !of_test {
+            assert!(cells[6].contains('-'), "no requirement: {row}");
+        }
+        assert!(!cells[5].is_empty(), "no meaning: {row}");
+        rows += 1;
+    }
+    assert!(rows > INTEGERS.len() + 15, "{rows}");
+    for line in [
+        "| `max_drain_duration_ms` | integer | milliseconds | at least 1 | `10000` | ",
+        "| `max_group_members` | integer |  | 1 to 65535 | `250` | ",
+        "| `url` | string |  |  | required | ",
+        "## `[[application_components]]`",
+        "## `[lamp.cord]`",
+        "| `max_lamps` | integer |  | 1 to 9 | `3` | Lamps of one room. In builds that have its subsystem. |",
+    ] {
+        assert!(text.contains(line), "{line}");
+    }
+}
+
+/// What `config show` says of a document.
+fn settings(text: &str) -> Vec<Setting> {
+    let variable = |name: &str| (name == "HIDDEN").then(|| SECRET.to_owned());
+    let document = Document::parse(text, Build::default(), variable).expect("a document");
+    let settings = document.settings(&schema(&owned(), &[]), &owned());
+    assert!(!format!("{settings:?}").contains(SECRET));
+    settings
+}
+
+fn setting<'a>(settings: &'a [Setting], key: &str) -> &'a Setting {
+    let mut found = settings.iter().filter(|setting| setting.key == key);
+    let setting = found.next().unwrap_or_else(|| panic!("{key} is missing"));
+    assert!(found.next().is_none(), "{key} is there twice");
+    setting
+}
+
+#[test]
+fn arc_101_settings_tell_the_origin_of_each_value_and_no_secret() {
+    let text = minimal()
+        + "[telemetry]\nservice_name = \"env:HIDDEN\"\nresource_attributes = { \"a.b\" = \"c\" }\n\
+           [[application_components]]\nname = \"A\"\n";
+    let settings = settings(&text);
+    for (key, value, origin) in [
+        ("server.identifier", "\"org.example.test\"", "line 2"),
+        ("server.listen", "\"0.0.0.0:5050\"", "default"),
+        ("database.url", Setting::REDACTED, "line 4"),
+        (
+            "telemetry.service_name",
+            "\"env:HIDDEN\"",
+            "environment, line 6",
+        ),
+        ("telemetry.resource_attributes.\"a.b\"", "\"c\"", "line 7"),
+        ("limits.max_query_topics", "1000", "default"),
+        ("application_components[0].name", "\"A\"", "line 9"),
+    ] {
+        let setting = setting(&settings, key);
+        assert_eq!(
+            (setting.value.as_str(), setting.origin.to_string().as_str()),
+            (value, origin)
+        );
+    }
+    // Optional and not written: there is nothing to show.
+    for key in [
+        "server.min_libxmtp_version",
+        "lamp.cord.length",
+        "lamp.color",
+    ] {
+        assert!(settings.iter().all(|setting| setting.key != key), "{key}");
+    }
+    let of_defaults = settings
+        .iter()
+        .filter(|setting| setting.origin == Origin::Default);
+    assert!(of_defaults.count() > INTEGERS.len());
+}
+
+#[test]
+fn arc_101_an_address_from_the_environment_is_shown_by_its_reference() {
+    let text = "[server]\nidentifier = \"a\"\n[database]\nurl = \"env:HIDDEN\"\n";
+    let settings = settings(text);
+    assert_eq!(setting(&settings, "database.url").value, "\"env:HIDDEN\"");
 }
 
 fn committed(path: &str) -> String {

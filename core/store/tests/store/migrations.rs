@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xmtp_store::{ErrorKind, Primary, StartupCheckError};
+use xmtp_store::{ErrorKind, Primary, SchemaProblem, StartupCheckError};
 use xmtp_test_support::{TestDatabase, eventually};
 
 use crate::fixture::{Store, failure, group, publish_each, set_for_new_sessions, settings};
@@ -129,7 +129,7 @@ async fn s41_a_newer_schema_is_refused_and_left_as_it_is() {
               VALUES (9000, 'newer', true, '\x00', 0)",
         )
         .await;
-    refused(&store, 9000, "is not known to this binary").await;
+    refused(&store, 9000, SchemaProblem::Newer).await;
 }
 
 #[tokio::test]
@@ -139,10 +139,10 @@ async fn s41_an_edited_schema_is_refused_and_left_as_it_is() {
         .database
         .execute(r"UPDATE _sqlx_migrations SET checksum = '\x00'")
         .await;
-    refused(&store, 1, "differs from the one in this binary").await;
+    refused(&store, 1, SchemaProblem::Edited).await;
 }
 
-async fn refused(store: &Store, at_fault: i64, expected: &str) {
+async fn refused(store: &Store, at_fault: i64, expected: SchemaProblem) {
     let before = contents(&store.database).await;
     let other = store.another().await;
     let prepared = tokio::time::timeout(Duration::from_secs(10), other.prepare());

@@ -12,7 +12,7 @@ use crate::config::scalar::{Count, Int};
 #[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Database {
-    /// Address of the primary, with its credentials; usually read from the environment.
+    /// Address of the primary, with its credentials; usually read from the environment (ARC-100, ARC-101).
     #[schemars(example = &"env:XMTP_DATABASE_URL")]
     pub url: DatabaseUrl,
     /// Connections in one request pool. The tailer has one more (ARC-060).
@@ -57,7 +57,7 @@ impl DatabaseUrl {
             .iter()
             .find(|it| it.url_schemes.contains(&scheme))
         {
-            return Some(Refusal::AbsentSubsystem(absent.feature));
+            return Some(absent.refusal());
         }
         let text = self.0.expose_secret();
         let sound = Self::SCHEMES.contains(&scheme)
@@ -84,7 +84,8 @@ impl<'de> Deserialize<'de> for DatabaseUrl {
     }
 }
 
-/// The schemes of the build's subsystems are added when the schema is put together.
+/// The schemes of the build's subsystems are added when the schema is put together. `writeOnly` is what marks
+/// a secret there.
 impl JsonSchema for DatabaseUrl {
     fn inline_schema() -> bool {
         true
@@ -95,6 +96,6 @@ impl JsonSchema for DatabaseUrl {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string" })
+        json_schema!({ "type": "string", "writeOnly": true })
     }
 }

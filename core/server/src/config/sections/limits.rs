@@ -24,7 +24,7 @@ pub struct Limits {
     pub max_query_topics: Count<1000>,
     /// Envelopes that a Query returns where it sets no limit (ARC-061).
     pub default_query_limit: Count<100>,
-    /// Largest limit that a Query may set. At least `default_query_limit`.
+    /// Largest limit that a Query may set. At least `default_query_limit` (ARC-061, ARC-100).
     pub max_query_limit: Count<1000>,
     /// Topics of one request for the newest envelopes' metadata.
     pub max_newest_metadata_topics: Count<1000>,
@@ -40,7 +40,7 @@ pub struct Limits {
     pub max_request_bytes: Int<1, MAX_MESSAGE_BYTES, 26_214_400>,
     /// Encoded bytes of one response (API-134, ARC-066).
     pub max_response_bytes: Int<1, MAX_MESSAGE_BYTES, 26_214_400>,
-    /// Topics that one Update frame adds. At most `max_stream_topics`.
+    /// Topics that one Update frame adds. At most `max_stream_topics` (ARC-100).
     pub max_update_adds: Count<100_000>,
     /// Topics that one Update frame removes.
     pub max_update_removes: Count<100_000>,
@@ -58,10 +58,10 @@ pub struct Limits {
     pub max_http2_streams: Count<100>,
     /// Update frames per second that a stream may send over time (API-107, ARC-085).
     pub max_update_frames_per_second: Count<10>,
-    /// Update frames that a stream may send at once.
+    /// Update frames that a stream may send at once (API-107, ARC-085).
     pub max_update_burst: Count<100>,
     /// Pings per second that a client may send on a stream over time (API-107, ARC-085).
     pub max_ping_frames_per_second: Count<10>,
-    /// Pings that a client may send on a stream at once.
+    /// Pings that a client may send on a stream at once (API-107, ARC-085).
     pub max_ping_burst: Count<100>,
 }

@@ -3,7 +3,7 @@ use serde::Deserialize;
 
 use crate::config::scalar::{Flag, Int};
 
-/// Advice to clients, published and not enforced.
+/// Advice to clients, published and not enforced (CONF-069).
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mls {

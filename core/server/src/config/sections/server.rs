@@ -17,8 +17,8 @@ use crate::text_keys;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Name of this deployment, by convention in reverse DNS order; published to clients and
-    /// attached to telemetry. Every client database binds to the first one that it sees, so it
+    /// Name of this deployment, 1 to 256 bytes without whitespace and control characters, by convention in reverse
+    /// DNS order; published to clients and attached to telemetry. Every client database binds to the first one that it sees, so it
     /// must never change once clients have connected (CONF-002, CONF-003).
     #[schemars(example = &"org.example.xmtp")]
     pub identifier: Identifier,
@@ -31,13 +31,14 @@ pub struct Server {
     /// IPv6 in brackets (ARC-002).
     #[serde(default)]
     pub listen: ListenAddress,
-    /// Least severe level that is logged. The command line's `--log-level` overrides it.
+    /// Least severe level that is logged. The command line's `--log-level` overrides it (ARC-094).
     #[serde(default)]
     pub log_level: LogLevel,
-    /// How log records are written to standard output.
+    /// How log records are written to standard output (ARC-094).
     #[serde(default)]
     pub log_format: LogFormat,
-    /// Whether each request, a long-lived stream included, logs one event when it ends.
+    /// Whether each request, a long-lived stream included, logs one event when it ends
+    /// (OPS-018, ARC-095).
     #[serde(default)]
     pub request_logger: Flag<true>,
     /// Milliseconds that a shutdown waits for unary requests in flight. Open streams end at once

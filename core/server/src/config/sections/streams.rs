@@ -10,7 +10,7 @@ pub struct Streams {
     /// Milliseconds between two polls for new envelopes (ARC-071). Paces the boundary task too.
     pub poll_interval_ms: AtLeastOne<100>,
     /// Whether a publish makes the instance that took it poll at once for the streams that it serves
-    /// itself. An addition to the specification: the interval remains what finds every envelope. No gain
+    /// itself. An addition to the specification: the interval remains what finds every envelope (ARC-071). No gain
     /// where streams are served from a replica.
     pub wake_on_commit: Flag<true>,
     /// Unresolved gap ranges, not single integers, that the tailer keeps before it fails the

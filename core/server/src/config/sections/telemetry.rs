@@ -18,9 +18,9 @@ pub struct Telemetry {
     /// Address of the listener for Prometheus: a numeric IP address and a port. Empty runs no
     /// listener (OPS-022).
     pub metrics_listen: MetricsAddress,
-    /// Name of the service in telemetry.
+    /// Name of the service in telemetry; not blank (OPS-013).
     pub service_name: ServiceName,
-    /// Share of the traces that is recorded.
+    /// Share of the traces that is recorded (ARC-097).
     pub sample_ratio: Ratio,
     /// Attributes of the process in telemetry, in addition to `service.name`, `service.version`
     /// and `xmtp.backend.identifier`, which are set and cannot be given (OPS-013).

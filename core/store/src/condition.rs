@@ -1,0 +1,215 @@
+//! What a database is like before it is served: what `doctor` judges. Reads only.
+
+use sqlx::PgConnection;
+use sqlx::migrate::Migrate;
+
+use crate::migrate::{MIGRATOR, SchemaProblem};
+use crate::{Primary, StoreError};
+
+/// Where sqlx writes down what it has applied.
+const MIGRATIONS_TABLE: &str = "_sqlx_migrations";
+
+/// A database, its server, and what this user may do there.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// `server_version_num`: 170010 is 17.10.
+    pub version_number: i32,
+    /// Whether it is a standby, or its transactions are read-only.
+    pub read_only: bool,
+    /// What the server promises of a commit.
+    pub durability: Durability,
+    /// Whether the write-ahead log is archived (`archive_mode`).
+    pub archiving: bool,
+    /// The server's clock, Unix nanoseconds.
+    pub clock_ns: i64,
+    /// Connections that the server gives to ordinary users.
+    pub connections: i64,
+    /// Connections in use, this one included, whoever may see them.
+    pub connections_in_use: i64,
+    /// Locks that the server can hold at once, all sessions together.
+    pub lock_slots: i64,
+    /// Whether this user may create tables, as the first migration does.
+    pub may_create: bool,
+    /// How far the schema is.
+    pub schema: SchemaState,
+    /// Tables, and the sequence, that this user may not read and write; `None` unless the schema is current.
+    pub rights_missing: Option<i64>,
+    /// What the tables say; `None` unless the schema is current and may be read.
+    pub data: Option<Data>,
+}
+
+/// What a crash of the server leaves of a commit.
+#[derive(Clone, Copy, Debug)]
+pub struct Durability {
+    /// Whether commits reach the disk (`fsync`).
+    pub fsync: bool,
+    /// Whether a torn page can be mended after a crash (`full_page_writes`).
+    pub full_page_writes: bool,
+    /// Whether a commit is answered before it is durable (`synchronous_commit = off`).
+    pub asynchronous_commit: bool,
+}
+
+/// How a database's schema compares with this binary's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaState {
+    /// Nothing is there yet.
+    Empty,
+    /// Some migrations are still to be applied.
+    Older,
+    /// It is this binary's.
+    Current,
+    /// It cannot be served.
+    Unusable {
+        /// Version of the migration at fault.
+        version: i64,
+        /// What is wrong with it.
+        problem: SchemaProblem,
+    },
+}
+
+/// The state that has to agree with itself (S38).
+#[derive(Clone, Copy, Debug)]
+pub struct Data {
+    /// The last id that the sequence has handed out.
+    pub allocated: i64,
+    /// The greatest id of a stored envelope; 0 where there is none.
+    pub greatest: i64,
+    /// The closed boundary; `None` where its row is missing.
+    pub boundary: Option<i64>,
+    /// Whether ids are handed out one by one, upwards and never twice (ARC-040).
+    pub sequence_is_sound: bool,
+}
+
+impl Primary {
+    /// Reads the database's condition.
+    ///
+    /// # Errors
+    /// [`StoreError`] of any kind.
+    pub async fn condition(&self) -> Result<Condition, StoreError> {
+        let mut connection = self.pool.acquire().await?;
+        let server = sqlx::query!(
+            r#"SELECT current_setting('server_version_num')::integer AS "version_number!",
+                      pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean AS "read_only!",
+                      current_setting('fsync')::boolean AS "fsync!",
+                      current_setting('full_page_writes')::boolean AS "full_page_writes!",
+                      current_setting('synchronous_commit') = 'off' AS "asynchronous_commit!",
+                      current_setting('archive_mode') <> 'off' AS "archiving!",
+                      (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint AS "clock_ns!",
+                      current_setting('max_connections')::bigint
+                          - current_setting('superuser_reserved_connections')::bigint
+                          - current_setting('reserved_connections')::bigint AS "connections!",
+                      (SELECT sum(numbackends) FROM pg_stat_database)::bigint AS "connections_in_use!",
+                      current_setting('max_locks_per_transaction')::bigint
+                          * (current_setting('max_connections')::bigint
+                             + current_setting('max_prepared_transactions')::bigint) AS "lock_slots!",
+                      coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS "may_create!""#
+        )
+        .fetch_one(&mut *connection)
+        .await?;
+        let schema = schema_state(&mut connection).await?;
+        let rights_missing = match schema {
+            SchemaState::Current => Some(rights_missing(&mut connection).await?),
+            _ => None,
+        };
+        let data = match rights_missing {
+            Some(0) => Some(data(&mut connection).await?),
+            _ => None,
+        };
+        connection.release();
+        Ok(Condition {
+            version_number: server.version_number,
+            read_only: server.read_only,
+            durability: Durability {
+                fsync: server.fsync,
+                full_page_writes: server.full_page_writes,
+                asynchronous_commit: server.asynchronous_commit,
+            },
+            archiving: server.archiving,
+            clock_ns: server.clock_ns,
+            connections: server.connections,
+            connections_in_use: server.connections_in_use,
+            lock_slots: server.lock_slots,
+            may_create: server.may_create,
+            schema,
+            rights_missing,
+            data,
+        })
+    }
+}
+
+/// Compares what was applied with what this binary has, as the migrator itself does.
+async fn schema_state(connection: &mut PgConnection) -> Result<SchemaState, StoreError> {
+    let migrated = sqlx::query_scalar!(
+        r#"SELECT to_regclass($1) IS NOT NULL AS "migrated!""#,
+        MIGRATIONS_TABLE
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if !migrated {
+        return Ok(SchemaState::Empty);
+    }
+    let unreadable = |_| StoreError::invariant("applied migrations cannot be read");
+    let unusable = |version, problem| SchemaState::Unusable { version, problem };
+    if let Some(version) = connection
+        .dirty_version(MIGRATIONS_TABLE)
+        .await
+        .map_err(unreadable)?
+    {
+        return Ok(unusable(version, SchemaProblem::Partial));
+    }
+    let applied = connection
+        .list_applied_migrations(MIGRATIONS_TABLE)
+        .await
+        .map_err(unreadable)?;
+    for migration in &applied {
+        let mut known = MIGRATOR.iter();
+        match known.find(|known| known.version == migration.version) {
+            None => return Ok(unusable(migration.version, SchemaProblem::Newer)),
+            Some(known) if known.checksum != migration.checksum => {
+                return Ok(unusable(migration.version, SchemaProblem::Edited));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(if applied.len() < MIGRATOR.iter().count() {
+        SchemaState::Older
+    } else {
+        SchemaState::Current
+    })
+}
+
+/// Tables, and the sequence, that this user may not read and write. Deleting is needed by nothing yet.
+async fn rights_missing(connection: &mut PgConnection) -> Result<i64, StoreError> {
+    let missing = sqlx::query_scalar!(
+        r#"SELECT (SELECT count(*)
+                   FROM unnest(ARRAY['envelopes', 'topic_watermark', 'identifier_association',
+                                     'allocation_boundary', 'push_recipient', 'push_subscription',
+                                     'push_cursor']) AS name
+                   WHERE NOT (has_table_privilege(name, 'SELECT') AND has_table_privilege(name, 'INSERT')
+                              AND has_table_privilege(name, 'UPDATE')))
+                  + CASE WHEN has_sequence_privilege('envelope_sequence', 'USAGE')
+                              AND has_sequence_privilege('envelope_sequence', 'SELECT')
+                         THEN 0 ELSE 1 END AS "missing!""#
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(missing)
+}
+
+async fn data(connection: &mut PgConnection) -> Result<Data, StoreError> {
+    let row = sqlx::query!(
+        r#"SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM envelope_sequence) AS "allocated!",
+                  coalesce((SELECT max(sequence_id) FROM envelopes), 0) AS "greatest!",
+                  (SELECT closed_sequence_id FROM allocation_boundary) AS boundary,
+                  (SELECT seqcache = 1 AND seqincrement = 1 AND NOT seqcycle FROM pg_sequence
+                   WHERE seqrelid = 'envelope_sequence'::regclass) AS "sequence_is_sound!""#
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(Data {
+        allocated: row.allocated,
+        greatest: row.greatest,
+        boundary: row.boundary,
+        sequence_is_sound: row.sequence_is_sound,
+    })
+}
