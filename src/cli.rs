@@ -13,15 +13,26 @@ use xmtp_server::config::sections::LogLevel;
 use xmtp_server::config::{
     ConfigErrors, Document, OwnedSchema, Source, SourceError, example, schema,
 };
+use xmtp_server::telemetry::Catalogue;
 
-use crate::{demo, serve, subsystems};
+use crate::{demo, probe, serve, subsystems};
 
 /// A self-hosted backend for XMTP over PostgreSQL 17 or later.
 #[derive(Parser)]
-#[command(version)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 struct Cli {
+    /// Ask the running instance whether it is ready; it is found by its configuration. Exits with 0 when it
+    /// is, and otherwise with 1 and the reason.
+    #[arg(long, required = true)]
+    health_probe: bool,
+    #[command(flatten)]
+    document: SourceArgs,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -37,6 +48,8 @@ enum Command {
     Config(ConfigCommand),
     /// List the optional subsystems of this build.
     Subsystems,
+    /// Describe the metrics of this build, as a page of Markdown.
+    Metrics,
 }
 
 #[derive(Subcommand)]
@@ -52,13 +65,19 @@ enum ConfigCommand {
 /// Where the configuration comes from: exactly one of `--config`, the environment variable
 /// `XMTP_CONFIG` and `--config-file`.
 #[derive(Args)]
-struct DocumentArgs {
+struct SourceArgs {
     /// The whole TOML document; also in the environment variable `XMTP_CONFIG`.
     #[arg(long, value_name = "TOML")]
     config: Option<String>,
     /// Path of a TOML file.
     #[arg(long, value_name = "PATH")]
     config_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct DocumentArgs {
+    #[command(flatten)]
+    source: SourceArgs,
     /// Overrides `server.log_level`: off, error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
@@ -97,6 +116,8 @@ enum Failure {
     Config(#[from] ConfigErrors),
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
+    #[error(transparent)]
+    NotReady(#[from] probe::NotReady),
     #[error("demo failed: {0}")]
     Demo(#[from] demo::DemoError),
     #[error("cannot write: {}", .0.kind())]
@@ -105,21 +126,31 @@ enum Failure {
 
 /// Parses the arguments and carries out what they say.
 pub(crate) fn run() -> ExitCode {
-    match execute(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // Nothing is left to tell it to if this fails.
-            let _ = writeln!(io::stderr(), "{failure}");
-            ExitCode::FAILURE
-        }
+    let Cli {
+        command, document, ..
+    } = Cli::parse();
+    // Without a command, the probe is asked for.
+    let (outcome, one_line) = match command {
+        Some(command) => (execute(command), false),
+        None => (document.probe(), true),
+    };
+    let Err(failure) = outcome else {
+        return ExitCode::SUCCESS;
+    };
+    let mut text = failure.to_string();
+    if one_line {
+        text = text.lines().collect::<Vec<_>>().join("; ");
     }
+    // Nothing is left to tell it to if this fails.
+    let _ = writeln!(io::stderr(), "{text}");
+    ExitCode::FAILURE
 }
 
 fn execute(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => {
             let log_level = args.log_level;
-            let server = args.configure()?;
+            let server = args.source.configure()?;
             Ok(serve::run(server, log_level, |_| Ok(()))?)
         }
         Command::Dev(args) => args.serve(),
@@ -128,13 +159,17 @@ fn execute(command: Command) -> Result<(), Failure> {
             Ok(print("success")?)
         }
         Command::Config(ConfigCommand::Check(args)) => {
-            args.configure()?;
+            args.source.configure()?;
             Ok(print("the configuration is valid")?)
         }
         Command::Config(ConfigCommand::Schema) => Ok(print(format_args!("{:#}", full_schema()))?),
         Command::Config(ConfigCommand::Example) => {
             let text = example(&full_schema(), &owned_schemas());
             Ok(io::stdout().write_all(text.as_bytes())?)
+        }
+        Command::Metrics => {
+            let page = Catalogue::new(&subsystems::all()).markdown();
+            Ok(io::stdout().write_all(page.as_bytes())?)
         }
         Command::Subsystems => {
             for subsystem in subsystems::all() {
@@ -145,10 +180,19 @@ fn execute(command: Command) -> Result<(), Failure> {
     }
 }
 
-impl DocumentArgs {
+impl SourceArgs {
     fn configure(self) -> Result<Server, Failure> {
         let variable = std::env::var("XMTP_CONFIG").ok();
         configure(&Source::select(self.config, variable, self.config_file)?.read()?)
+    }
+
+    /// Opens nothing but the connection to the instance.
+    fn probe(self) -> Result<(), Failure> {
+        let server = self.configure()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(runtime.block_on(probe::ask(server.config()))?)
     }
 }
 

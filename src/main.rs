@@ -2,6 +2,7 @@
 
 mod cli;
 mod demo;
+mod probe;
 mod serve;
 mod subsystems;
 

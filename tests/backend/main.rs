@@ -19,4 +19,5 @@ mod raw;
 mod smoke;
 mod storage;
 mod streams;
+mod telemetry;
 mod transport;

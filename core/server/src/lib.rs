@@ -8,6 +8,7 @@ pub mod config;
 mod lifecycle;
 mod publish;
 mod published;
+mod readiness;
 mod request;
 mod services;
 mod status;

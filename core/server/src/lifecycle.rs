@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,8 +18,9 @@ use xmtp_streams::Streams;
 use crate::config::{Config, ConfigErrors, Document, checks};
 use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
 use crate::published::published;
+use crate::readiness::{Readiness, Step};
 use crate::services::configuration::ConfigurationEndpoint;
-use crate::services::health::{HealthEndpoint, Serving};
+use crate::services::health::HealthEndpoint;
 use crate::services::publish::PublishEndpoint;
 use crate::services::query::{QueryEndpoint, QueryLimits};
 use crate::services::subscription::SubscriptionEndpoint;
@@ -29,8 +29,8 @@ use crate::services::{
     SubscriptionServiceServer,
 };
 use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
-use crate::telemetry::{self, MetricsListener};
-use crate::transport::{self, Admission, Listener};
+use crate::telemetry::{Catalogue, Metrics, Telemetry, TelemetryListener};
+use crate::transport::{self, Admission, CallLayer, Listener};
 
 /// Full names of core's services, as health reports them.
 const SERVICES: [&str; 4] = [
@@ -79,7 +79,8 @@ pub struct Server {
     /// What clients are told of it.
     published: Box<GetConfigurationResponse>,
     registrar: Registrar,
-    metrics: Option<PrometheusHandle>,
+    catalogue: Catalogue,
+    metrics: Option<Metrics>,
 }
 
 impl Server {
@@ -93,6 +94,7 @@ impl Server {
     ) -> Result<Self, ConfigErrors> {
         let mut registrar = Registrar::default();
         let mut errors = ConfigErrors::default();
+        let catalogue = Catalogue::new(subsystems);
         for subsystem in subsystems {
             errors.keep(subsystem.configure(&mut Configure::new(&mut document, &mut registrar)));
         }
@@ -105,6 +107,7 @@ impl Server {
                 config,
                 published: Box::new(published),
                 registrar,
+                catalogue,
                 metrics: None,
             }),
             None => Err(errors),
@@ -116,10 +119,15 @@ impl Server {
         &self.config
     }
 
-    /// Serves the metrics of `handle` on `telemetry.metrics_listen`.
+    /// What its telemetry can say.
+    pub const fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Serves `metrics` on `telemetry.metrics_listen`.
     #[must_use]
-    pub fn with_metrics(mut self, handle: PrometheusHandle) -> Self {
-        self.metrics = Some(handle);
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
         self
     }
 
@@ -131,31 +139,38 @@ impl Server {
         let stop = CancellationToken::new();
         let unless_started = stop.clone().drop_guard();
         let tasks = TaskTracker::new();
-        if let Some(handle) = &self.metrics {
-            tasks.spawn(telemetry::upkeep(handle.clone(), stop.clone()));
+        let readiness = Readiness::starting();
+        if let Some(metrics) = &self.metrics {
+            tasks.spawn(metrics.clone().upkeep(stop.clone()));
         }
-        if let (Some(handle), Some(address)) =
-            (&self.metrics, self.config.telemetry.metrics_listen.0)
-        {
-            let key = "telemetry.metrics_listen";
-            let listener =
-                MetricsListener::bind(address)
-                    .await
-                    .map_err(|source| StartError::Listen {
-                        key,
-                        address,
-                        source,
-                    })?;
-            tasks.spawn(listener.serve(handle.clone(), stop.clone()));
-        }
+        let telemetry_addr = match self.config.telemetry.metrics_listen.0 {
+            None => None,
+            Some(address) => {
+                let telemetry = Telemetry {
+                    metrics: self.metrics.clone(),
+                    readiness: readiness.clone(),
+                };
+                let bound = TelemetryListener::bind(address).await;
+                let listen = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+                let (local_addr, listener) = listen.map_err(|source| StartError::Listen {
+                    key: "telemetry.metrics_listen",
+                    address,
+                    source,
+                })?;
+                tracing::info!(%local_addr, "telemetry is served");
+                tasks.spawn(listener.serve(telemetry, stop.clone()));
+                Some(local_addr)
+            }
+        };
         let database = self.provide_database().await?;
         let running = self
-            .start_on(database.as_deref(), stop.clone(), tasks)
+            .start_on(database.as_deref(), readiness, stop.clone(), tasks)
             .await;
         match running {
             Ok(mut running) => {
                 unless_started.disarm();
                 running.database = database;
+                running.telemetry_addr = telemetry_addr;
                 Ok(running)
             }
             Err(error) => {
@@ -182,6 +197,7 @@ impl Server {
     async fn start_on(
         self,
         database: Option<&dyn ProvidedDatabase>,
+        readiness: Readiness,
         stop: CancellationToken,
         tasks: TaskTracker,
     ) -> Result<RunningServer, StartError> {
@@ -199,8 +215,10 @@ impl Server {
         .await
         .map_err(StartError::Connect)?;
         primary.prepare().await?;
+        readiness.done(Step::Database);
         let now_ns = primary.clock_ns().await.map_err(StartError::Connect)?;
         checks::retention_fits(now_ns, &config.retention)?;
+        readiness.done(Step::Retention);
 
         let reads = primary.reads();
         let end_streams = stop.child_token();
@@ -209,19 +227,21 @@ impl Server {
             reads.clone(),
             stream_settings(config),
             end_streams.clone(),
+            || readiness.done(Step::Boundary),
         )
         .await
         .map_err(StartError::Streams)?;
-        let serving = Serving::new();
+        readiness.done(Step::Streams);
         let end_watches = CancellationToken::new();
         let configuration = ConfigurationEndpoint(*self.published);
+        readiness.done(Step::Configuration);
         let routes = routes(
             config,
             configuration,
             &primary,
             reads,
             &streams,
-            &serving,
+            &readiness,
             &end_watches,
         );
 
@@ -235,8 +255,14 @@ impl Server {
         let listener = Listener::bind(address).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let admission = Admission::default();
-        let stack = transport::stack(routes, admission.clone());
-        serving.set(true);
+        let calls = CallLayer::new(
+            &self.catalogue,
+            config.server.identifier.as_str(),
+            config.server.request_logger.0,
+        );
+        let stack = transport::stack(routes, calls, admission.clone());
+        readiness.done(Step::Listener);
+        readiness.serve(streams.clone());
         tasks.spawn(listener.serve(
             stack,
             config.limits.max_http2_streams.to_u32(),
@@ -245,8 +271,9 @@ impl Server {
         tracing::info!(%local_addr, "serving");
         Ok(RunningServer {
             local_addr,
+            telemetry_addr: None,
             drain: config.server.max_drain_duration_ms.milliseconds(),
-            serving,
+            readiness,
             admission,
             end_streams,
             end_watches,
@@ -262,8 +289,9 @@ impl Server {
 /// A server that serves.
 pub struct RunningServer {
     local_addr: SocketAddr,
+    telemetry_addr: Option<SocketAddr>,
     drain: Duration,
-    serving: Serving,
+    readiness: Readiness,
     admission: Admission,
     end_streams: CancellationToken,
     end_watches: CancellationToken,
@@ -280,11 +308,16 @@ impl RunningServer {
         self.local_addr
     }
 
+    /// Where `/metrics`, `/healthz` and `/readyz` are, if anywhere.
+    pub const fn telemetry_addr(&self) -> Option<SocketAddr> {
+        self.telemetry_addr
+    }
+
     /// Drains and stops: health says so, streams end, new requests are refused, admitted unary requests
     /// have until the drain deadline (OPS-007, OPS-008).
     pub async fn stop(self) {
         tracing::info!("draining");
-        self.serving.set(false);
+        self.readiness.drain();
         self.admission.close();
         self.end_streams.cancel();
         if timeout(self.drain, self.admission.drained()).await.is_err() {
@@ -324,7 +357,7 @@ fn routes(
     primary: &Primary,
     reads: Reads,
     streams: &Streams,
-    serving: &Serving,
+    readiness: &Readiness,
     end_watches: &CancellationToken,
 ) -> Routes {
     let limits = &config.limits;
@@ -350,7 +383,7 @@ fn routes(
         keepalive_interval_ms: nonzero(config.streams.keepalive_interval_ms.to_u32()),
     };
     let health = HealthEndpoint {
-        serving: serving.clone(),
+        readiness: readiness.clone(),
         services: SERVICES.into(),
         shutdown: end_watches.clone(),
     };

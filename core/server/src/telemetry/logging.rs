@@ -2,12 +2,16 @@
 
 use std::io::IsTerminal;
 
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, fmt};
 
+use super::{Catalogue, operations};
 use crate::config::sections::{LogFormat, LogLevel};
 
 /// Logging was installed before.
@@ -19,7 +23,42 @@ pub struct LoggingError(#[from] TryInitError);
 ///
 /// # Errors
 /// [`LoggingError`] on a second call.
-pub fn install_logging(level: LogLevel, format: LogFormat) -> Result<(), LoggingError> {
+pub fn install_logging(
+    catalogue: &Catalogue,
+    level: LogLevel,
+    format: LogFormat,
+) -> Result<(), LoggingError> {
+    let colours = std::io::stdout().is_terminal();
+    let layers = layers(catalogue, level, format, colours, std::io::stdout);
+    Ok(tracing_subscriber::registry().with(layers).try_init()?)
+}
+
+/// The pipeline: what is written to `writer`, and the durations of operations, which go to the metrics
+/// recorder of this moment whatever the level is.
+pub fn layers<S, W>(
+    catalogue: &Catalogue,
+    level: LogLevel,
+    format: LogFormat,
+    colours: bool,
+    writer: W,
+) -> impl Layer<S> + Send + Sync + use<S, W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = fmt::layer().with_ansi(colours).with_writer(writer);
+    let layer = match format {
+        LogFormat::Text => layer.boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+    };
+    layer
+        .with_filter(printed(level))
+        .and_then(operations::layer(catalogue))
+}
+
+/// What is printed at `level`. Of libraries, warnings at most: below that, those that read requests tell
+/// what is in them (OPS-014).
+fn printed(level: LogLevel) -> Targets {
     let filter = match level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
@@ -28,18 +67,7 @@ pub fn install_logging(level: LogLevel, format: LogFormat) -> Result<(), Logging
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // Notices of PostgreSQL are not for the operator of this program.
-    let filter = Targets::new()
-        .with_default(filter)
-        .with_target("sqlx::postgres::notice", filter.min(LevelFilter::WARN));
-    let layer = fmt::layer()
-        .with_ansi(std::io::stdout().is_terminal())
-        .with_writer(std::io::stdout);
-    let layer = match format {
-        LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.json().flatten_event(true).boxed(),
-    };
-    Ok(tracing_subscriber::registry()
-        .with(layer.with_filter(filter))
-        .try_init()?)
+    Targets::new()
+        .with_default(filter.min(LevelFilter::WARN))
+        .with_target("xmtp_", filter)
 }

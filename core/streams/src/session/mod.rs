@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
+use xmtp_telemetry::{ERROR, operation};
 
 use crate::frame::{ClientFrame, Frame, Target, Update};
 use crate::metrics::{Phase, UpdateOutcome};
@@ -313,8 +314,11 @@ impl Session {
             && let Some(update) = control.line.pop_front()
         {
             control.line_bytes -= update.encoded_len;
-            let span = tracing::info_span!("stream.update");
-            span.in_scope(|| self.apply(&update, control))?;
+            let span = operation!("stream.update");
+            span.in_scope(|| self.apply(&update, control))
+                .inspect_err(|_| {
+                    span.record(ERROR, true);
+                })?;
         }
         Ok(())
     }
@@ -371,7 +375,7 @@ impl Session {
         }
         let (shared, wanted) = (Arc::clone(&self.shared), topics.clone());
         let heads = async move {
-            let _permit = shared.fetch_permits.acquire().await;
+            let _permit = shared.fetch_permit().await;
             shared.reads.heads(&wanted).await
         }
         .boxed();
@@ -539,7 +543,7 @@ fn log_mutation(added: usize, removed: usize) {
 
 fn read_failed(error: &StoreError, text: &'static str) -> End {
     tracing::error!(%error, text);
-    metrics::read_failed(error.kind());
+    xmtp_store::count_error(error.kind());
     match error.kind() {
         xmtp_store::ErrorKind::Invariant => End::Corrupt,
         _ => End::Database(text),

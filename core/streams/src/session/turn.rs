@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use ::metrics::histogram;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
-use tracing::Instrument;
 use xmtp_protocol::{MAX_DELIVERY_OVERHEAD_BYTES, Topic};
 use xmtp_store::{CatchUpPage, CatchUpRange, StoreError};
+use xmtp_telemetry::{observed, operation};
 
 use super::Session;
 use crate::frame::{FRAME_OVERHEAD, Frame};
@@ -112,7 +111,7 @@ impl Session {
             return Ok(());
         };
         if let Some(since) = since {
-            histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
+            metrics::outbound_waited(since.elapsed());
         }
         let mut served = vec![0; topics.len()];
         let mut rows: Vec<Bytes> = Vec::with_capacity(page.rows.len());
@@ -172,11 +171,8 @@ async fn read_page(
     shared: Arc<Shared>,
     ranges: Vec<CatchUpRange>,
 ) -> Result<CatchUpPage, StoreError> {
-    let span = tracing::info_span!("stream.fetch");
-    async move {
-        let waiting = Instant::now();
-        let permit = shared.fetch_permits.acquire().await;
-        histogram!("xmtp_stream_fetch_wait_seconds").record(waiting.elapsed());
+    let fetch = async move {
+        let permit = shared.fetch_permit().await;
         let max_bytes = shared.settings.frame_bytes().saturating_sub(FRAME_OVERHEAD);
         let page = shared
             .reads
@@ -189,9 +185,8 @@ async fn read_page(
             .await;
         drop(permit);
         page
-    }
-    .instrument(span)
-    .await
+    };
+    observed(operation!("stream.fetch"), fetch).await
 }
 
 fn as_bigint(bytes: usize) -> i64 {
