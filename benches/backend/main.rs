@@ -9,6 +9,7 @@ mod figures;
 mod publish;
 mod server;
 mod streams;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("publish", || publish::measure().boxed_local()),
     ("latency", || streams::latency::measure().boxed_local()),
     ("catch-up", || streams::catch_up::measure().boxed_local()),
@@ -33,6 +34,7 @@ const PARTS: [Part; 7] = [
     ("memory", || streams::memory::measure().boxed_local()),
     ("barrier", || streams::barrier::measure().boxed_local()),
     ("hostile", || streams::hostile::measure().boxed_local()),
+    ("telemetry", || telemetry::measure().boxed_local()),
 ];
 
 fn main() -> ExitCode {
