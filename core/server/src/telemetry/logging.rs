@@ -1,15 +1,19 @@
 //! Logs, on standard output (ARC-094).
 
+use std::fmt;
 use std::io::IsTerminal;
 
-use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::span::Record;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::{FilterExt, FilterFn, Targets};
+use tracing_subscriber::fmt::format::{DefaultFields, JsonFields, Writer};
+use tracing_subscriber::fmt::{FormatFields, FormattedFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{Layer, fmt};
 
 use super::{Catalogue, operations};
 use crate::config::sections::{LogFormat, LogLevel};
@@ -46,14 +50,39 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let layer = fmt::layer().with_ansi(colours).with_writer(writer);
+    let layer = tracing_subscriber::fmt::layer()
+        .with_ansi(colours)
+        .with_writer(writer);
     let layer = match format {
-        LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+        LogFormat::Text => layer.fmt_fields(AtCreation(DefaultFields::new())).boxed(),
+        LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .fmt_fields(AtCreation(JsonFields::new()))
+            .boxed(),
+    };
+    // The context of a line is its request; formatting every operation would cost more than the line.
+    let operations = catalogue.operations().to_vec();
+    let is_context = move |metadata: &Metadata<'_>| {
+        metadata.is_event() || !operations.contains(&metadata.name())
     };
     layer
-        .with_filter(printed(level))
+        .with_filter(printed(level).and(FilterFn::new(is_context)))
         .and_then(operations::layer(catalogue))
+}
+
+/// Prints the fields that a span is created with. Those that it records later tell how it ended, when no
+/// line is to come; printed in JSON, they would have all the others parsed and written again.
+struct AtCreation<F>(F);
+
+impl<'writer, F: FormatFields<'writer>> FormatFields<'writer> for AtCreation<F> {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        self.0.format_fields(writer, fields)
+    }
+
+    fn add_fields(&self, _: &'writer mut FormattedFields<Self>, _: &Record<'_>) -> fmt::Result {
+        Ok(())
+    }
 }
 
 /// What is printed at `level`. Of libraries, warnings at most: below that, those that read requests tell
