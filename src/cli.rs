@@ -12,16 +12,27 @@ use xmtp_server::Server;
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::config::{Document, OwnedSchema, Source, example, reference, schema};
 use xmtp_server::doctor::Ports;
+use xmtp_server::telemetry::Catalogue;
 
 use crate::failure::Failure;
-use crate::{demo, serve, subsystems, tools};
+use crate::{demo, probe, serve, subsystems, tools};
 
 /// A self-hosted backend for XMTP over PostgreSQL 17 or later.
 #[derive(Parser)]
-#[command(version)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 struct Cli {
+    /// Ask the running instance whether it is ready; it is found by its configuration. Exits with 0 when it
+    /// is, and otherwise with 1 and the reason.
+    #[arg(long, required = true)]
+    health_probe: bool,
+    #[command(flatten)]
+    document: SourceArgs,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -41,6 +52,8 @@ enum Command {
     Config(ConfigCommand),
     /// List the optional subsystems of this build.
     Subsystems,
+    /// Describe the metrics of this build, as a page of Markdown.
+    Metrics,
 }
 
 #[derive(Subcommand)]
@@ -60,13 +73,19 @@ enum ConfigCommand {
 /// Where the configuration comes from: exactly one of `--config`, the environment variable
 /// `XMTP_CONFIG` and `--config-file`.
 #[derive(Args)]
-struct DocumentArgs {
+struct SourceArgs {
     /// The whole TOML document; also in the environment variable `XMTP_CONFIG`.
     #[arg(long, value_name = "TOML")]
     config: Option<String>,
     /// Path of a TOML file.
     #[arg(long, value_name = "PATH")]
     config_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct DocumentArgs {
+    #[command(flatten)]
+    source: SourceArgs,
     /// Overrides `server.log_level`: off, error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
@@ -119,9 +138,19 @@ struct DemoArgs {
 
 /// Parses the arguments and carries out what they say.
 pub(crate) fn run() -> ExitCode {
-    match execute(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.tell(io::stderr()),
+    let Cli {
+        command, document, ..
+    } = Cli::parse();
+    match command {
+        Some(command) => match execute(command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.tell(io::stderr()),
+        },
+        // Without a command, the probe is asked for.
+        None => match document.probe() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.tell_in_one_line(io::stderr()),
+        },
     }
 }
 
@@ -129,7 +158,7 @@ fn execute(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => {
             let log_level = args.log_level;
-            let server = args.configure()?;
+            let server = args.source.configure()?;
             Ok(serve::run(server, log_level, |_| Ok(()))?)
         }
         Command::Dev(args) => args.serve(),
@@ -143,17 +172,17 @@ fn execute(command: Command) -> Result<(), Failure> {
             } else {
                 Ports::Free
             };
-            let checks = tools::examine(&args.document.configure()?, ports)?;
+            let checks = tools::examine(&args.document.source.configure()?, ports)?;
             print(tools::show_checks(&checks, args.json))?;
             tools::judge(&checks)
         }
         Command::Inspect(args) => {
-            let server = args.document.configure()?;
+            let server = args.document.source.configure()?;
             Ok(print(tools::inspect(&server, args.json)?)?)
         }
         Command::Config(ConfigCommand::Show(args)) => args.show(),
         Command::Config(ConfigCommand::Check(args)) => {
-            args.configure()?;
+            args.source.configure()?;
             Ok(print("the configuration is valid")?)
         }
         Command::Config(ConfigCommand::Schema) => Ok(print(format_args!("{:#}", full_schema()))?),
@@ -165,6 +194,10 @@ fn execute(command: Command) -> Result<(), Failure> {
             let text = reference(&full_schema(), &owned_schemas());
             Ok(io::stdout().write_all(text.as_bytes())?)
         }
+        Command::Metrics => {
+            let page = Catalogue::new(&subsystems::all()).markdown();
+            Ok(io::stdout().write_all(page.as_bytes())?)
+        }
         Command::Subsystems => {
             for subsystem in subsystems::all() {
                 print(subsystem.name())?;
@@ -174,7 +207,7 @@ fn execute(command: Command) -> Result<(), Failure> {
     }
 }
 
-impl DocumentArgs {
+impl SourceArgs {
     fn read(self) -> Result<Document, Failure> {
         let variable = std::env::var("XMTP_CONFIG").ok();
         parse(&Source::select(self.config, variable, self.config_file)?.read()?)
@@ -184,13 +217,23 @@ impl DocumentArgs {
         configure(self.read()?)
     }
 
+    /// Opens nothing but the connection to the instance.
+    fn probe(self) -> Result<(), Failure> {
+        let server = self.configure()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(runtime.block_on(probe::ask(server.config()))?)
+    }
+}
+
+impl DocumentArgs {
     /// Only what would be served is shown.
     fn show(self) -> Result<(), Failure> {
-        let log_level = self.log_level;
-        let document = self.read()?;
+        let document = self.source.read()?;
         let settings = document.settings(&full_schema(), &owned_schemas());
         configure(document)?;
-        Ok(print(tools::show_settings(&settings, log_level))?)
+        Ok(print(tools::show_settings(&settings, self.log_level))?)
     }
 }
 

@@ -9,6 +9,7 @@ use xmtp_server::config::{ConfigError, ConfigErrors, Refusal, SourceError};
 use xmtp_store::{ErrorKind, SchemaProblem, StartupCheckError, StoreError};
 
 use crate::demo::DemoError;
+use crate::probe::NotReady;
 use crate::serve::ServeError;
 
 /// Why a command failed.
@@ -22,6 +23,8 @@ pub(crate) enum Failure {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
     #[error("{failed} of {all} checks failed")]
     Checks { failed: usize, all: usize },
     #[error("demo failed: {0}")]
@@ -39,15 +42,29 @@ impl Failure {
             return ExitCode::FAILURE;
         }
         // Nothing is left to tell it to if this fails.
-        let _ = match self {
-            Self::Config(errors) => errors
-                .iter()
-                .try_for_each(|error| writeln!(to, "{}: {error}", of_config(error).as_str())),
-            other => writeln!(to, "{}: {other}", other.code().as_str()),
-        };
+        let _ = self
+            .lines()
+            .iter()
+            .try_for_each(|line| writeln!(to, "{line}"));
         match self {
             Self::Source(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
+        }
+    }
+
+    /// Says why in one line; the status is 1 (operations contract, section 8.2).
+    pub(crate) fn tell_in_one_line(&self, mut to: impl Write) -> ExitCode {
+        let _ = writeln!(to, "{}", self.lines().join("; "));
+        ExitCode::FAILURE
+    }
+
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Config(errors) => errors
+                .iter()
+                .map(|error| format!("{}: {error}", of_config(error).as_str()))
+                .collect(),
+            other => vec![format!("{}: {other}", other.code().as_str())],
         }
     }
 
@@ -57,6 +74,7 @@ impl Failure {
             Self::Config(errors) => errors.iter().next().map_or(Code::ConfigCheck, of_config),
             Self::Serve(error) => of_serve(error),
             Self::Start(error) => of_start(error),
+            Self::NotReady(_) => Code::NotReady,
             Self::Checks { .. } => Code::ChecksFailed,
             Self::Demo(_) => Code::DemoFailed,
             Self::Output(_) => Code::OutputFailed,
@@ -118,6 +136,7 @@ codes! {
     TelemetryFailed "TELEMETRY_FAILED"
     SystemRefused "SYSTEM_REFUSED"
     SecondSignal "SECOND_SIGNAL"
+    NotReady "NOT_READY"
     ChecksFailed "CHECKS_FAILED"
     DemoFailed "DEMO_FAILED"
     OutputFailed "OUTPUT_FAILED"

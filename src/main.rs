@@ -3,6 +3,7 @@
 mod cli;
 mod demo;
 mod failure;
+mod probe;
 mod serve;
 mod subsystems;
 mod tools;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use xmtp_server::config::sections::LogLevel;
-use xmtp_server::telemetry::{LoggingError, MetricsError, install_logging, install_recorder};
+use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_logging};
 use xmtp_server::{Server, StartError};
 
 /// Why the process ends without having served to its end.
@@ -31,9 +31,13 @@ pub(crate) fn run(
     log_level: Option<LogLevel>,
     announce: impl FnOnce(SocketAddr) -> io::Result<()>,
 ) -> Result<(), ServeError> {
-    let metrics = install_recorder()?;
+    let metrics = Metrics::install(server.catalogue().clone())?;
     let settings = &server.config().server;
-    install_logging(log_level.unwrap_or(settings.log_level), settings.log_format)?;
+    install_logging(
+        server.catalogue(),
+        log_level.unwrap_or(settings.log_level),
+        settings.log_format,
+    )?;
     let runtime = Runtime::new()?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::listen()?;

@@ -13,6 +13,7 @@ mod pgbench;
 mod publish;
 mod server;
 mod streams;
+mod telemetry;
 mod wire;
 
 use std::process::ExitCode;
@@ -30,7 +31,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("publish", || publish::measure().boxed_local()),
     ("identity", || identity::measure().boxed_local()),
     ("latency", || streams::latency::measure().boxed_local()),
@@ -39,6 +40,7 @@ const PARTS: [Part; 8] = [
     ("memory", || streams::memory::measure().boxed_local()),
     ("barrier", || streams::barrier::measure().boxed_local()),
     ("hostile", || streams::hostile::measure().boxed_local()),
+    ("telemetry", || telemetry::measure().boxed_local()),
 ];
 
 fn main() -> ExitCode {

@@ -1,13 +1,14 @@
 //! The program, serving one database.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::sink;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tonic::transport::{Channel, Endpoint};
-use xmtp_test_support::TestDatabase;
+use xmtp_test_support::{TestDatabase, eventually};
 
 /// A running server, killed with the value.
 pub(crate) struct Server {
@@ -23,11 +24,17 @@ impl Server {
 
     /// Serves the database at `url`.
     pub(crate) async fn on(url: &str, settings: &str) -> Self {
+        let settings =
+            format!("server.log_format = \"json\"\ntelemetry.metrics_listen = \"\"\n{settings}");
+        Self::with(url, &settings).await
+    }
+
+    /// Serves the database at `url` with these settings and no other.
+    pub(crate) async fn with(url: &str, settings: &str) -> Self {
+        let address = free_address();
         let document = format!(
             "server.identifier = \"org.example.bench\"\n\
-             server.listen = \"127.0.0.1:0\"\n\
-             server.log_format = \"json\"\n\
-             telemetry.metrics_listen = \"\"\n\
+             server.listen = \"{address}\"\n\
              database.url = {url:?}\n\
              {settings}\n"
         );
@@ -39,18 +46,13 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .expect("the program starts");
-        let output = child.stdout.take().expect("the output is a pipe");
-        let mut lines = BufReader::new(output).lines();
-        let address = loop {
-            let line = lines.next_line().await.expect("the program writes text");
-            let line = line.expect("the program serves");
-            if let Some((_, rest)) = line.split_once("\"serving\",\"local_addr\":\"") {
-                let (address, _) = rest.split_once('"').expect("an address has an end");
-                break address.parse().expect("an address");
-            }
-        };
-        // Nobody reads on, and the program must not wait for that.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let mut output = child.stdout.take().expect("the output is a pipe");
+        // The program must not wait for a reader.
+        tokio::spawn(async move { tokio::io::copy(&mut output, &mut sink()).await });
+        eventually("the program serves", async || {
+            TcpStream::connect(address).await.ok()
+        })
+        .await;
         Self { address, child }
     }
 
@@ -59,10 +61,32 @@ impl Server {
         connect(self.address).await
     }
 
+    /// Processor time that it has spent, seconds.
+    pub(crate) fn processor_time(&self) -> f64 {
+        let pid = self.child.id().expect("it runs");
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the system tells");
+        // After the name, which may hold anything: the state, ten numbers, and the two that are wanted.
+        let (_, fields) = stat.rsplit_once(')').expect("the name has an end");
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks = fields[11..13].iter().map(|ticks| {
+            let ticks: u32 = ticks.parse().expect("a number");
+            f64::from(ticks)
+        });
+        // A tick is a hundredth of a second.
+        ticks.sum::<f64>() / 100.0
+    }
+
     /// Resident memory, bytes.
     pub(crate) fn memory(&self) -> f64 {
         memory(&self.child)
     }
+}
+
+/// An address that nobody listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|free| free.local_addr())
+        .expect("there is a free port")
 }
 
 /// Connects with windows that hold back nobody.

@@ -282,6 +282,15 @@ mod full_build {
     }
 
     #[tokio::test]
+    async fn ops_016_the_committed_page_of_metrics_is_the_printed_one() {
+        let output = run(["metrics"]).await;
+        assert!(
+            stdout(&output) == include_str!("../../docs/metrics.md"),
+            "stale: run ci/generated"
+        );
+    }
+
+    #[tokio::test]
     async fn dev_serves_and_keeps_its_data_when_it_is_killed() {
         let folder = tempfile::TempDir::new().expect("a temporary folder");
         let data = folder.path().join("data");

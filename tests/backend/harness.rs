@@ -71,6 +71,11 @@ impl Backend {
         }
     }
 
+    /// The address of its telemetry listener, which has to be configured.
+    pub(crate) fn telemetry(&self) -> SocketAddr {
+        self.running.telemetry_addr().expect("it is configured")
+    }
+
     /// Starts a second instance on the same database.
     pub(crate) async fn another(&self, settings: &str) -> (RunningServer, Channel) {
         let running = serve(&self.database, settings).await;

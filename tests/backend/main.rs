@@ -20,5 +20,6 @@ mod raw;
 mod smoke;
 mod storage;
 mod streams;
+mod telemetry;
 mod tools;
 mod transport;

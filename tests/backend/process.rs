@@ -33,18 +33,24 @@ fn program<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     command
 }
 
-/// The least document that serves `database`, on a port that the system chooses; `settings` are further
-/// lines of dotted keys.
+/// The least document that serves `database`, on a port that the system chooses; `settings` are lines of
+/// dotted keys, which come before those that are here.
 pub(crate) fn document(database: &TestDatabase, settings: &str) -> String {
-    format!(
-        "server.identifier = \"org.example.test\"\n\
-         server.listen = \"127.0.0.1:0\"\n\
-         server.log_format = \"json\"\n\
-         telemetry.metrics_listen = \"\"\n\
-         database.url = {:?}\n\
-         {settings}\n",
-        database.url()
-    )
+    let url = format!("{:?}", database.url());
+    let least = [
+        ("server.identifier", "\"org.example.test\""),
+        ("server.listen", "\"127.0.0.1:0\""),
+        ("server.log_format", "\"json\""),
+        ("telemetry.metrics_listen", "\"\""),
+        ("database.url", &url),
+    ];
+    let mut lines = vec![settings.to_owned()];
+    for (key, value) in least {
+        if !settings.contains(key) {
+            lines.push(format!("{key} = {value}"));
+        }
+    }
+    lines.join("\n")
 }
 
 /// A running server, killed with the value.

@@ -4,7 +4,7 @@
 //! Both sides have a database of their own with the same tables. Their rounds alternate, and medians are
 //! compared.
 
-mod load;
+pub(crate) mod load;
 mod script;
 
 use load::Load;

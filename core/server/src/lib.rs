@@ -11,6 +11,7 @@ mod frames;
 mod lifecycle;
 mod publish;
 mod published;
+mod readiness;
 mod request;
 mod services;
 mod status;

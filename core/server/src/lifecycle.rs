@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,8 +19,9 @@ use xmtp_streams::Streams;
 use crate::config::{Config, ConfigErrors, Document, checks};
 use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
 use crate::published::published;
+use crate::readiness::{Readiness, Step};
 use crate::services::configuration::ConfigurationEndpoint;
-use crate::services::health::{HealthEndpoint, Serving};
+use crate::services::health::HealthEndpoint;
 use crate::services::identity::{IdentityEndpoint, IdentityLimits};
 use crate::services::publish::PublishEndpoint;
 use crate::services::query::{QueryEndpoint, QueryLimits};
@@ -31,8 +31,8 @@ use crate::services::{
     QueryServiceServer,
 };
 use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
-use crate::telemetry::{self, MetricsListener};
-use crate::transport::{self, Admission, Listener};
+use crate::telemetry::{Catalogue, Metrics, Telemetry, TelemetryListener};
+use crate::transport::{self, Admission, CallLayer, Listener};
 
 /// Full names of core's services, as health reports them.
 const SERVICES: [&str; 5] = [
@@ -82,7 +82,8 @@ pub struct Server {
     /// What clients are told of it.
     published: Box<GetConfigurationResponse>,
     registrar: Registrar,
-    metrics: Option<PrometheusHandle>,
+    catalogue: Catalogue,
+    metrics: Option<Metrics>,
 }
 
 impl Server {
@@ -96,6 +97,7 @@ impl Server {
     ) -> Result<Self, ConfigErrors> {
         let mut registrar = Registrar::default();
         let mut errors = ConfigErrors::default();
+        let catalogue = Catalogue::new(subsystems);
         for subsystem in subsystems {
             errors.keep(subsystem.configure(&mut Configure::new(&mut document, &mut registrar)));
         }
@@ -108,6 +110,7 @@ impl Server {
                 config,
                 published: Box::new(published),
                 registrar,
+                catalogue,
                 metrics: None,
             }),
             None => Err(errors),
@@ -119,10 +122,15 @@ impl Server {
         &self.config
     }
 
-    /// Serves the metrics of `handle` on `telemetry.metrics_listen`.
+    /// What its telemetry can say.
+    pub const fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Serves `metrics` on `telemetry.metrics_listen`.
     #[must_use]
-    pub fn with_metrics(mut self, handle: PrometheusHandle) -> Self {
-        self.metrics = Some(handle);
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
         self
     }
 
@@ -134,31 +142,38 @@ impl Server {
         let stop = CancellationToken::new();
         let unless_started = stop.clone().drop_guard();
         let tasks = TaskTracker::new();
-        if let Some(handle) = &self.metrics {
-            tasks.spawn(telemetry::upkeep(handle.clone(), stop.clone()));
+        let readiness = Readiness::starting();
+        if let Some(metrics) = &self.metrics {
+            tasks.spawn(metrics.clone().upkeep(stop.clone()));
         }
-        if let (Some(handle), Some(address)) =
-            (&self.metrics, self.config.telemetry.metrics_listen.0)
-        {
-            let key = "telemetry.metrics_listen";
-            let listener =
-                MetricsListener::bind(address)
-                    .await
-                    .map_err(|source| StartError::Listen {
-                        key,
-                        address,
-                        source,
-                    })?;
-            tasks.spawn(listener.serve(handle.clone(), stop.clone()));
-        }
+        let telemetry_addr = match self.config.telemetry.metrics_listen.0 {
+            None => None,
+            Some(address) => {
+                let telemetry = Telemetry {
+                    metrics: self.metrics.clone(),
+                    readiness: readiness.clone(),
+                };
+                let bound = TelemetryListener::bind(address).await;
+                let listen = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+                let (local_addr, listener) = listen.map_err(|source| StartError::Listen {
+                    key: "telemetry.metrics_listen",
+                    address,
+                    source,
+                })?;
+                tracing::info!(%local_addr, "telemetry is served");
+                tasks.spawn(listener.serve(telemetry, stop.clone()));
+                Some(local_addr)
+            }
+        };
         let database = self.provide_database().await?;
         let running = self
-            .start_on(database.as_deref(), stop.clone(), tasks)
+            .start_on(database.as_deref(), readiness, stop.clone(), tasks)
             .await;
         match running {
             Ok(mut running) => {
                 unless_started.disarm();
                 running.database = database;
+                running.telemetry_addr = telemetry_addr;
                 Ok(running)
             }
             Err(error) => {
@@ -224,6 +239,7 @@ impl Server {
     async fn start_on(
         self,
         database: Option<&dyn ProvidedDatabase>,
+        readiness: Readiness,
         stop: CancellationToken,
         tasks: TaskTracker,
     ) -> Result<RunningServer, StartError> {
@@ -231,8 +247,10 @@ impl Server {
         let max_connections = config.database.max_connections.to_u32();
         let primary = self.connect(database, max_connections).await?;
         primary.prepare().await?;
+        readiness.done(Step::Database);
         let now_ns = primary.clock_ns().await.map_err(StartError::Connect)?;
         checks::retention_fits(now_ns, &config.retention)?;
+        readiness.done(Step::Retention);
 
         let reads = primary.reads();
         let end_streams = stop.child_token();
@@ -241,14 +259,16 @@ impl Server {
             reads.clone(),
             stream_settings(config),
             end_streams.clone(),
+            || readiness.done(Step::Boundary),
         )
         .await
         .map_err(StartError::Streams)?;
-        let serving = Serving::new();
+        readiness.done(Step::Streams);
         let end_watches = CancellationToken::new();
         let configuration = ConfigurationEndpoint(*self.published);
+        readiness.done(Step::Configuration);
         let health = HealthEndpoint {
-            serving: serving.clone(),
+            readiness: readiness.clone(),
             services: SERVICES.into(),
             shutdown: end_watches.clone(),
         };
@@ -272,8 +292,14 @@ impl Server {
         let listener = Listener::bind(address).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let admission = Admission::default();
-        let stack = transport::stack(routes, admission.clone());
-        serving.set(true);
+        let calls = CallLayer::new(
+            &self.catalogue,
+            config.server.identifier.as_str(),
+            config.server.request_logger.0,
+        );
+        let stack = transport::stack(routes, calls, admission.clone());
+        readiness.done(Step::Listener);
+        readiness.serve(streams.clone());
         tasks.spawn(listener.serve(
             stack,
             config.limits.max_http2_streams.to_u32(),
@@ -282,8 +308,9 @@ impl Server {
         tracing::info!(%local_addr, "serving");
         Ok(RunningServer {
             local_addr,
+            telemetry_addr: None,
             drain: config.server.max_drain_duration_ms.milliseconds(),
-            serving,
+            readiness,
             admission,
             end_streams,
             end_watches,
@@ -299,8 +326,9 @@ impl Server {
 /// A server that serves.
 pub struct RunningServer {
     local_addr: SocketAddr,
+    telemetry_addr: Option<SocketAddr>,
     drain: Duration,
-    serving: Serving,
+    readiness: Readiness,
     admission: Admission,
     end_streams: CancellationToken,
     end_watches: CancellationToken,
@@ -317,11 +345,16 @@ impl RunningServer {
         self.local_addr
     }
 
+    /// Where `/metrics`, `/healthz` and `/readyz` are, if anywhere.
+    pub const fn telemetry_addr(&self) -> Option<SocketAddr> {
+        self.telemetry_addr
+    }
+
     /// Drains and stops: health says so, streams end, new requests are refused, admitted unary requests
     /// have until the drain deadline (OPS-007, OPS-008).
     pub async fn stop(self) {
         tracing::info!("draining");
-        self.serving.set(false);
+        self.readiness.drain();
         self.admission.close();
         self.end_streams.cancel();
         if timeout(self.drain, self.admission.drained()).await.is_err() {

@@ -1,7 +1,6 @@
 //! The one place where typed errors become gRPC statuses (API-281).
 
 use bytes::Bytes;
-use metrics::counter;
 use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
@@ -14,6 +13,7 @@ use xmtp_streams::End;
 
 use crate::publish::{PublishFailure, Refusal};
 use crate::request::Undecodable;
+use crate::telemetry::families::PUBLISH_REJECTIONS;
 
 /// The answer while the server drains (OPS-007).
 pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
@@ -22,7 +22,7 @@ pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
 pub(crate) fn store(error: &StoreError) -> Status {
     let kind = error.kind().label();
     tracing::error!(%error, kind, "database operation failed");
-    counter!("xmtp_db_errors_total", "kind" => kind).increment(1);
+    xmtp_store::count_error(error.kind());
     match error.kind() {
         ErrorKind::Timeout | ErrorKind::LockTimeout => {
             Status::deadline_exceeded("database operation timed out")
@@ -52,7 +52,7 @@ pub(crate) fn publish(failure: &PublishFailure) -> Status {
         PublishFailure::VerifierUnavailable => Status::unavailable(failure.to_string()),
         PublishFailure::HistoryMoved => Status::aborted(failure.to_string()),
         PublishFailure::TimedOut => {
-            counter!("xmtp_db_errors_total", "kind" => "timeout").increment(1);
+            xmtp_store::count_error(ErrorKind::Timeout);
             Status::deadline_exceeded(failure.to_string())
         }
         PublishFailure::Store(error) => store(error),
@@ -66,8 +66,7 @@ fn refused(index: Option<u32>, refusal: Refusal) -> Status {
         reason: refusal.reason().into(),
         message: text.clone(),
     };
-    counter!("xmtp_publish_rejections_total", "reason" => refusal.reason().as_str_name())
-        .increment(1);
+    PUBLISH_REJECTIONS.count(&[refusal.reason().as_str_name()], 1);
     let status = rpc::Status {
         code: Code::InvalidArgument.into(),
         message: text.clone(),

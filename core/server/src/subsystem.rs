@@ -13,8 +13,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use secrecy::SecretString;
 use xmtp_protocol::identity::{ChainVerifier, NoChainVerifier};
+use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
+use crate::telemetry::route::Route;
 
 /// What went wrong inside a subsystem. Shows no configured value.
 pub type SubsystemError = Box<dyn Error + Send + Sync>;
@@ -29,11 +31,28 @@ pub trait Subsystem: Send {
         Vec::new()
     }
 
+    /// The words that it adds to telemetry, configured or not: a build that has the subsystem describes its
+    /// families (contract decisions, 3).
+    fn telemetry(&self) -> TelemetryWords {
+        TelemetryWords::default()
+    }
+
     /// Takes its parts out of the document, checks them, and registers what they ask for.
     ///
     /// # Errors
     /// Every problem of its parts, located.
     fn configure(&mut self, context: &mut Configure<'_>) -> Result<(), ConfigErrors>;
+}
+
+/// Extension point: what telemetry says of a subsystem.
+#[derive(Clone, Copy, Default)]
+pub struct TelemetryWords {
+    /// Its metric families.
+    pub families: &'static [&'static Family],
+    /// The paths that it serves.
+    pub routes: &'static [Route],
+    /// The names of its operation spans.
+    pub operations: &'static [&'static str],
 }
 
 /// What a subsystem can do while the document is being taken apart.

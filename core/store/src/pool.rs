@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
-use metrics::counter;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::StoreError;
+use crate::metrics::RELEASED_OPEN_TRANSACTIONS;
 
 /// A connection that has rested for this long is asked whether it lives before it is used. For one in
 /// steady use a round trip each time would be too dear: its death shows in its next statement.
@@ -25,9 +25,6 @@ const MAX_AGE: Duration = Duration::from_mins(30);
 
 /// What the network may add to a statement's own bound.
 const NETWORK_MARGIN: Duration = Duration::from_secs(1);
-
-/// Counts connections that were let go inside a transaction, which PostgreSQL then rolls back.
-const RELEASED_OPEN_TRANSACTIONS: &str = "xmtp_db_released_open_transactions_total";
 
 /// Waits for an answer to a statement that the server bounds by `statement_timeout`. It does not bound a
 /// network, or a host, that swallows statements.
@@ -250,7 +247,7 @@ impl Drop for Lease {
             return;
         };
         if self.in_transaction {
-            counter!(RELEASED_OPEN_TRANSACTIONS).increment(1);
+            RELEASED_OPEN_TRANSACTIONS.count(&[], 1);
         } else if self.answers.are_owed()
             && let Ok(runtime) = Handle::try_current()
         {
@@ -319,7 +316,7 @@ mod tests {
             .snapshot()
             .into_vec()
             .into_iter()
-            .filter(|(key, ..)| key.key().name() == RELEASED_OPEN_TRANSACTIONS)
+            .filter(|(key, ..)| key.key().name() == RELEASED_OPEN_TRANSACTIONS.name())
             .map(|(.., value)| match value {
                 DebugValue::Counter(count) => count,
                 _ => panic!("it is a counter"),

@@ -29,7 +29,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::Stream;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{AcquireError, Notify, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use xmtp_protocol::Topic;
@@ -37,9 +37,11 @@ use xmtp_store::{Primary, Reads, StoreError};
 
 pub use end::End;
 pub use frame::{ClientFrame, Frame, Interest, Target, Update};
+pub use metrics::{FAMILIES, OPERATIONS};
 pub use output::OutputStream;
 pub use settings::{Limits, Rate, Settings};
 
+use metrics::FetchWait;
 use registry::Registry;
 use session::Session;
 
@@ -61,9 +63,18 @@ struct Shared {
     committed: Notify,
 }
 
+impl Shared {
+    /// Waits for its turn to read.
+    async fn fetch_permit(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        let _wait = FetchWait::begin();
+        self.fetch_permits.acquire().await
+    }
+}
+
 impl Streams {
     /// Starts the boundary task and the tailer, and returns once streams can be admitted (ARC-041).
-    /// Everything stops when `shutdown` is cancelled: streams end with [`End::Shutdown`].
+    /// Everything stops when `shutdown` is cancelled: streams end with [`End::Shutdown`]. `established` is
+    /// called once the boundary stands, before the read database shows it.
     ///
     /// # Errors
     /// [`StoreError`] when the databases cannot be read at start. Later failures restart recovery.
@@ -72,6 +83,7 @@ impl Streams {
         reads: Reads,
         settings: Settings,
         shutdown: CancellationToken,
+        established: impl FnOnce(),
     ) -> Result<Self, StoreError> {
         let fetch_permits = usize::try_from(settings.fetch_permits.get()).unwrap_or(usize::MAX);
         let tasks = TaskTracker::new();
@@ -88,7 +100,7 @@ impl Streams {
             shared.settings.poll_interval,
         );
         let recovery = tailer::Recovery::new(Arc::clone(&shared), boundary);
-        let first = recovery.bootstrap().await?;
+        let first = recovery.bootstrap(established).await?;
         shared.registry.admit();
         tasks.spawn(maintenance.run(shutdown.clone()));
         tasks.spawn(recovery.run(first, shutdown));
@@ -103,6 +115,11 @@ impl Streams {
         if shared.settings.wake_on_commit && shared.registry.is_any_wanted(topics) {
             shared.committed.notify_one();
         }
+    }
+
+    /// Whether streams are refused until recovery is done (OPS-006).
+    pub fn is_recovering(&self) -> bool {
+        self.shared.registry.is_refusing()
     }
 
     /// What clients are held to.

@@ -1,11 +1,163 @@
 //! Metric families of streams, with their label vocabularies (operations contract, section 4.2).
 
-use metrics::{counter, gauge};
+use std::time::Duration;
 
-use xmtp_store::ErrorKind;
+use tokio::time::Instant;
+use xmtp_telemetry::{Family, Label};
 
 use crate::End;
 use crate::frame::{ClientFrame, Frame};
+
+/// What this crate records.
+pub const FAMILIES: [&Family; 15] = [
+    &SESSIONS,
+    &TOPICS_REGISTERED,
+    &FRAMES_SENT,
+    &FRAMES_RECEIVED,
+    &ENVELOPES_SENT,
+    &UPDATES,
+    &ENDED,
+    &OUTBOUND_WAIT,
+    &FETCH_WAIT,
+    &TAILER_POLLS,
+    &TAILER_ROWS,
+    &TAILER_GAP_RANGES,
+    &TAILER_RESTARTS,
+    &TAILER_READY,
+    &BOUNDARY_ADVANCES,
+];
+
+/// The operation spans of this crate.
+pub const OPERATIONS: [&str; 4] = [
+    "tailer.bootstrap",
+    "tailer.poll",
+    "stream.fetch",
+    "stream.update",
+];
+
+static SESSIONS: Family = Family::gauge("xmtp_stream_sessions", "Registered stream sessions.")
+    .labelled(&[Label::Words {
+        name: "kind",
+        values: &["bidi", "static"],
+    }]);
+
+static TOPICS_REGISTERED: Family = Family::gauge(
+    "xmtp_stream_topics_registered",
+    "Registered topic interests across all sessions.",
+);
+
+static FRAMES_SENT: Family = Family::counter(
+    "xmtp_stream_frames_sent_total",
+    "Frames admitted to a session's outbound queue.",
+)
+.labelled(&[Label::Words {
+    name: "frame",
+    values: &[
+        "started",
+        "applied",
+        "messages",
+        "keepalive",
+        "ping",
+        "pong",
+        "update",
+    ],
+}]);
+
+static FRAMES_RECEIVED: Family = Family::counter(
+    "xmtp_stream_frames_received_total",
+    "Frames received from a client on a bidirectional stream.",
+)
+.labelled(&[Label::Words {
+    name: "frame",
+    values: &["update", "ping", "pong"],
+}]);
+
+static ENVELOPES_SENT: Family = Family::counter(
+    "xmtp_stream_envelopes_sent_total",
+    "Envelopes admitted to a session's outbound queue by delivery phase. Admission is not receipt.",
+)
+.labelled(&[Label::Words {
+    name: "phase",
+    values: &["catch_up", "live"],
+}]);
+
+static UPDATES: Family = Family::counter(
+    "xmtp_stream_updates_total",
+    "Stream interest updates by result.",
+)
+.labelled(&[Label::Words {
+    name: "outcome",
+    values: &["applied", "invalid", "rate_limited"],
+}]);
+
+static ENDED: Family = Family::counter(
+    "xmtp_stream_ended_total",
+    "Registered sessions that ended, by cause.",
+)
+.labelled(&[Label::Words {
+    name: "reason",
+    values: &[
+        "client",
+        "backpressure",
+        "capacity",
+        "keepalive",
+        "tailer",
+        "database",
+        "shutdown",
+        "invalid",
+        "rate_limited",
+    ],
+}]);
+
+static OUTBOUND_WAIT: Family = Family::histogram(
+    "xmtp_stream_outbound_wait_seconds",
+    "Time a session waited for outbound capacity. Recorded only when it waited.",
+);
+
+static FETCH_WAIT: Family = Family::histogram(
+    "xmtp_stream_fetch_wait_seconds",
+    "Time a session waited for a fetch permit, including a wait ended by cancellation.",
+);
+
+static TAILER_POLLS: Family = Family::counter(
+    "xmtp_tailer_polls_total",
+    "Polls of the read database by result.",
+)
+.labelled(&[Label::Words {
+    name: "result",
+    values: &["ok", "error"],
+}]);
+
+static TAILER_ROWS: Family = Family::counter(
+    "xmtp_tailer_rows_total",
+    "Rows read by the forward scan and by gap probes. Not unique delivered rows.",
+)
+.labelled(&[Label::Words {
+    name: "source",
+    values: &["forward", "gap"],
+}]);
+
+static TAILER_GAP_RANGES: Family = Family::gauge(
+    "xmtp_tailer_gap_ranges",
+    "Unresolved sequence id ranges. A count of ranges, not of missing ids.",
+);
+
+static TAILER_RESTARTS: Family = Family::counter(
+    "xmtp_tailer_restarts_total",
+    "Stream recovery generations started, including the one at startup.",
+);
+
+static TAILER_READY: Family =
+    Family::gauge("xmtp_tailer_ready", "1 exactly while streams are admitted.");
+
+static BOUNDARY_ADVANCES: Family = Family::counter(
+    "xmtp_boundary_advances_total",
+    "Allocation boundary advance attempts by result.",
+)
+.labelled(&[Label::Words {
+    name: "result",
+    values: &["ok", "lock_timeout", "error"],
+}]);
 
 /// Rows delivered from range reads or straight from the tailer.
 #[derive(Clone, Copy)]
@@ -23,7 +175,7 @@ pub(crate) fn frame_sent(frame: &Frame) {
         Frame::Pong(_) => "pong",
         Frame::Keepalive => "keepalive",
     };
-    counter!("xmtp_stream_frames_sent_total", "frame" => label).increment(1);
+    FRAMES_SENT.count(&[label], 1);
 }
 
 pub(crate) fn frame_received(frame: &ClientFrame) {
@@ -33,7 +185,7 @@ pub(crate) fn frame_received(frame: &ClientFrame) {
         ClientFrame::Pong(_) => "pong",
         ClientFrame::Unset => return,
     };
-    counter!("xmtp_stream_frames_received_total", "frame" => label).increment(1);
+    FRAMES_RECEIVED.count(&[label], 1);
 }
 
 pub(crate) fn envelopes_sent(phase: Phase, rows: usize) {
@@ -41,11 +193,26 @@ pub(crate) fn envelopes_sent(phase: Phase, rows: usize) {
         Phase::CatchUp => "catch_up",
         Phase::Live => "live",
     };
-    counter!("xmtp_stream_envelopes_sent_total", "phase" => label).increment(rows as u64);
+    ENVELOPES_SENT.count(&[label], rows as u64);
 }
 
-pub(crate) fn read_failed(kind: ErrorKind) {
-    counter!("xmtp_db_errors_total", "kind" => kind.label()).increment(1);
+pub(crate) fn outbound_waited(time: Duration) {
+    OUTBOUND_WAIT.record(&[], time);
+}
+
+/// A wait for a fetch permit, recorded however it ends.
+pub(crate) struct FetchWait(Instant);
+
+impl FetchWait {
+    pub(crate) fn begin() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Drop for FetchWait {
+    fn drop(&mut self) {
+        FETCH_WAIT.record(&[], self.0.elapsed());
+    }
 }
 
 /// What became of an update.
@@ -62,46 +229,46 @@ pub(crate) fn update(outcome: UpdateOutcome) {
         UpdateOutcome::Invalid => "invalid",
         UpdateOutcome::RateLimited => "rate_limited",
     };
-    counter!("xmtp_stream_updates_total", "outcome" => label).increment(1);
+    UPDATES.count(&[label], 1);
 }
 
 pub(crate) fn session_opened(kind: &'static str) {
-    gauge!("xmtp_stream_sessions", "kind" => kind).increment(1);
+    SESSIONS.add(&[kind], 1.0);
 }
 
 pub(crate) fn session_ended(kind: &'static str, end: End) {
-    gauge!("xmtp_stream_sessions", "kind" => kind).decrement(1);
-    counter!("xmtp_stream_ended_total", "reason" => end.reason()).increment(1);
+    SESSIONS.add(&[kind], -1.0);
+    ENDED.count(&[end.reason()], 1);
 }
 
 pub(crate) fn topics_registered(added: usize) {
-    gauge!("xmtp_stream_topics_registered").increment(count(added));
+    TOPICS_REGISTERED.add(&[], count(added));
 }
 
 pub(crate) fn topics_released(removed: usize) {
-    gauge!("xmtp_stream_topics_registered").decrement(count(removed));
+    TOPICS_REGISTERED.add(&[], -count(removed));
 }
 
 pub(crate) fn tailer_polled(ok: bool) {
     let label = if ok { "ok" } else { "error" };
-    counter!("xmtp_tailer_polls_total", "result" => label).increment(1);
+    TAILER_POLLS.count(&[label], 1);
 }
 
 pub(crate) fn tailer_rows(from_gap: usize, forward: usize) {
-    counter!("xmtp_tailer_rows_total", "source" => "gap").increment(from_gap as u64);
-    counter!("xmtp_tailer_rows_total", "source" => "forward").increment(forward as u64);
+    TAILER_ROWS.count(&["gap"], from_gap as u64);
+    TAILER_ROWS.count(&["forward"], forward as u64);
 }
 
 pub(crate) fn tailer_gap_ranges(ranges: usize) {
-    gauge!("xmtp_tailer_gap_ranges").set(count(ranges));
+    TAILER_GAP_RANGES.set(&[], count(ranges));
 }
 
 pub(crate) fn tailer_started() {
-    counter!("xmtp_tailer_restarts_total").increment(1);
+    TAILER_RESTARTS.count(&[], 1);
 }
 
 pub(crate) fn tailer_ready(ready: bool) {
-    gauge!("xmtp_tailer_ready").set(f64::from(u8::from(ready)));
+    TAILER_READY.set(&[], f64::from(u8::from(ready)));
 }
 
 /// How an advance of the boundary went.
@@ -118,7 +285,7 @@ pub(crate) fn boundary_advance(result: AdvanceResult) {
         AdvanceResult::LockTimeout => "lock_timeout",
         AdvanceResult::Error => "error",
     };
-    counter!("xmtp_boundary_advances_total", "result" => label).increment(1);
+    BOUNDARY_ADVANCES.count(&[label], 1);
 }
 
 #[expect(

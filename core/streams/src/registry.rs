@@ -47,6 +47,11 @@ impl Registry {
         metrics::tailer_ready(true);
     }
 
+    /// Whether nobody is admitted.
+    pub(crate) fn is_refusing(&self) -> bool {
+        lock(&self.sessions).refused.is_some()
+    }
+
     /// Ends every session, and refuses new ones with `refused`, as one step.
     pub(crate) fn refuse(&self, end: End, refused: End) {
         metrics::tailer_ready(false);

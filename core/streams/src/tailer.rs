@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, field};
+use tracing::{Span, field};
 use xmtp_protocol::SequenceId;
 use xmtp_store::{GapRange, StoreError, Tail};
+use xmtp_telemetry::{observed, operation};
 
 use crate::boundary::Boundary;
 use crate::gaps::Gaps;
@@ -41,21 +42,23 @@ impl Recovery {
     }
 
     /// Establishes a closed boundary on the primary and waits until the read database shows it. Rows at
-    /// or below it are history; the tailer starts above.
-    pub(crate) async fn bootstrap(&self) -> Result<Generation, StoreError> {
-        let span = tracing::info_span!("tailer.bootstrap");
+    /// or below it are history; the tailer starts above. `on_established` is called in between.
+    pub(crate) async fn bootstrap(
+        &self,
+        on_established: impl FnOnce(),
+    ) -> Result<Generation, StoreError> {
         metrics::tailer_started();
-        async {
+        let bootstrap = async {
             let established = self.boundary.establish().await?;
+            on_established();
             let mut tail = self.shared.reads.tail().await?;
             let closed = self.await_boundary(&mut tail, established).await?;
             Ok(Generation {
                 tail,
                 gaps: Gaps::above(closed.into()),
             })
-        }
-        .instrument(span)
-        .await
+        };
+        observed(operation!("tailer.bootstrap"), bootstrap).await
     }
 
     async fn await_boundary(
@@ -99,7 +102,7 @@ impl Recovery {
         let mut pause = self.shared.settings.poll_interval.min(MAX_RECOVERY_PAUSE);
         loop {
             sleep(pause).await;
-            match self.bootstrap().await {
+            match self.bootstrap(|| ()).await {
                 Ok(generation) => return generation,
                 Err(error) => tracing::warn!(%error, "stream recovery failed, trying again"),
             }
@@ -150,8 +153,8 @@ impl Recovery {
 
     /// One poll; `true` when rows were left behind by a bound.
     async fn poll(&self, generation: &mut Generation) -> Result<bool, StoreError> {
-        let span = tracing::info_span!("tailer.poll", rows = field::Empty, gaps = field::Empty);
-        async {
+        let span = operation!("tailer.poll", rows = field::Empty, gaps = field::Empty);
+        let poll = async {
             let Generation { tail, gaps } = generation;
             let ranges: Vec<GapRange> = gaps.ranges().collect();
             let after = SequenceId::try_from(gaps.forward()).unwrap_or(SequenceId::START);
@@ -171,8 +174,7 @@ impl Recovery {
                 .record("rows", page.rows.len())
                 .record("gaps", gaps.len());
             Ok(page.cut)
-        }
-        .instrument(span)
-        .await
+        };
+        observed(span, poll).await
     }
 }

@@ -6,19 +6,19 @@ mod batch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::counter;
 use tokio::time::timeout;
-use tracing::{Instrument, info_span};
 use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
 use xmtp_store::publish::{Duplicates, History, PublishConnection, PublishLocks};
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 use xmtp_streams::Streams;
+use xmtp_telemetry::{observed, operation};
 
 use batch::{Batch, ENVELOPES, Entry};
 
 use crate::request::{PublishRequest, Undecodable};
+use crate::telemetry::families::PUBLISH_ENVELOPES;
 
 /// Bounds of a publish (API-131).
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +193,7 @@ impl Publisher {
     ) -> Result<Vec<Metadata>, PublishFailure> {
         let result = self.store(&request).await;
         let count = |outcome: &'static str, positions| {
-            counter!("xmtp_publish_envelopes_total", "outcome" => outcome).increment(positions);
+            PUBLISH_ENVELOPES.count(&[outcome], positions);
         };
         match result {
             Ok(Published { metadata, stored }) => {
@@ -201,6 +201,8 @@ impl Publisher {
                 count("duplicate", metadata.len() as u64 - stored);
                 Ok(metadata)
             }
+            // Nothing was decoded, so there are no positions.
+            Err(failure @ PublishFailure::Undecodable(_)) => Err(failure),
             Err(failure) => {
                 let inputs = request.count(&[ENVELOPES]).unwrap_or(0);
                 count("rejected", inputs as u64);
@@ -210,9 +212,8 @@ impl Publisher {
     }
 
     async fn store(&self, request: &PublishRequest) -> Result<Published, PublishFailure> {
-        let batch = Batch::parse(request, &self.limits)
-            .instrument(info_span!("publish.parse_publish"))
-            .await?;
+        let parse = Batch::parse(request, &self.limits);
+        let batch = observed(operation!("publish.parse_publish"), parse).await?;
         if batch.is_empty() {
             return Ok(Published {
                 metadata: Vec::new(),
@@ -245,10 +246,8 @@ impl Publisher {
         {
             connection.release();
         }
-        let survivors = self
-            .validate(new)
-            .instrument(info_span!("publish.validate_publish"))
-            .await?;
+        let validate = self.validate(new);
+        let survivors = observed(operation!("publish.validate_publish"), validate).await?;
         let connection = match connection {
             Some(connection) => connection,
             None => self.primary.publish().await?,
@@ -320,10 +319,8 @@ impl Publisher {
                 .iter()
                 .map(|survivor| &survivor.entry.parsed.topic),
         );
-        let mut transaction = connection
-            .begin(&locks)
-            .instrument(info_span!("publish.locks"))
-            .await?;
+        let begin = connection.begin(&locks);
+        let mut transaction = observed(operation!("publish.locks"), begin).await?;
         let keys: Vec<EnvelopeKey> = survivors
             .iter()
             .map(|survivor| survivor.entry.key())
@@ -358,10 +355,8 @@ impl Publisher {
             })
             .collect();
         let envelopes: Vec<&NewEnvelope> = envelopes.iter().collect();
-        let stored = transaction
-            .commit(&envelopes)
-            .instrument(info_span!("db.commit_publish"))
-            .await?;
+        let commit = transaction.commit(&envelopes);
+        let stored = observed(operation!("db.commit_publish"), commit).await?;
         self.streams
             .committed(stored.iter().map(|metadata| &metadata.topic));
         let mut published = {

@@ -2,6 +2,7 @@
 
 use tonic::{Request, Response, Status};
 use xmtp_protocol::proto::xmtp::backend::v1::{GetConfigurationRequest, GetConfigurationResponse};
+use xmtp_telemetry::operation;
 
 use super::xmtp::backend::v1::configuration_service_server::ConfigurationService;
 
@@ -14,7 +15,7 @@ impl ConfigurationService for ConfigurationEndpoint {
         &self,
         _request: Request<GetConfigurationRequest>,
     ) -> Result<Response<GetConfigurationResponse>, Status> {
-        let _span = tracing::info_span!("rpc.get_configuration").entered();
+        let _span = operation!("rpc.get_configuration").entered();
         Ok(Response::new(self.0.clone()))
     }
 }

@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt, stream};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use xmtp_protocol::proto::grpc::health::v1::health_check_response::ServingStatus;
@@ -16,29 +15,11 @@ use xmtp_protocol::proto::grpc::health::v1::{
 };
 
 use super::grpc::health::v1::health_server::Health;
-
-/// What every name reports. Cheap to clone.
-#[derive(Clone, Debug)]
-pub(crate) struct Serving {
-    state: Arc<watch::Sender<bool>>,
-}
-
-impl Serving {
-    pub(crate) fn new() -> Self {
-        Self {
-            state: Arc::new(watch::Sender::new(false)),
-        }
-    }
-
-    pub(crate) fn set(&self, serving: bool) {
-        self.state.send_replace(serving);
-        metrics::gauge!("xmtp_backend_ready").set(f64::from(u8::from(serving)));
-    }
-}
+use crate::readiness::Readiness;
 
 /// Serves health checks.
 pub(crate) struct HealthEndpoint {
-    pub(crate) serving: Serving,
+    pub(crate) readiness: Readiness,
     /// Full names of the services, without the empty name.
     pub(crate) services: Arc<[&'static str]>,
     /// Ends open watches.
@@ -60,7 +41,7 @@ impl Health for HealthEndpoint {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if self.knows(&request.get_ref().service) {
-            Ok(Response::new(response(*self.serving.state.borrow())))
+            Ok(Response::new(response(self.readiness.is_serving())))
         } else {
             Err(Status::not_found("unknown service"))
         }
@@ -70,7 +51,7 @@ impl Health for HealthEndpoint {
         &self,
         _request: Request<HealthListRequest>,
     ) -> Result<Response<HealthListResponse>, Status> {
-        let serving = *self.serving.state.borrow();
+        let serving = self.readiness.is_serving();
         let names = std::iter::once("").chain(self.services.iter().copied());
         let statuses = names
             .map(|name| (name.to_owned(), response(serving)))
@@ -91,7 +72,7 @@ impl Health for HealthEndpoint {
             let until = shutdown.cancelled_owned();
             return Ok(Response::new(Box::pin(forever.take_until(until))));
         }
-        let mut state = self.serving.state.subscribe();
+        let mut state = self.readiness.watch();
         state.mark_changed();
         let statuses = stream::unfold((state, shutdown), |(mut state, shutdown)| async move {
             // A change comes before the end, so that every watch sees the drain (contract decisions, 5).

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use tracing::{Instrument, info_span};
 use xmtp_protocol::identity::{
     AccountId, ChainFault, ChainVerifier, ContractSignature, EvmAccount, IdentifierKey,
     SignatureError,
@@ -13,6 +12,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
     get_inbox_ids_response, verify_smart_contract_wallet_signatures_response as verified,
 };
 use xmtp_store::Reads;
+use xmtp_telemetry::{observed, operation};
 
 use super::xmtp::backend::v1::identity_service_server::IdentityService;
 use super::{decode, within};
@@ -47,8 +47,8 @@ impl IdentityService for IdentityEndpoint {
         &self,
         request: Request<GetInboxIdsRequest>,
     ) -> Result<Response<GetInboxIdsResponse>, Status> {
-        self.look_up(request.into_inner())
-            .instrument(info_span!("rpc.get_inbox_ids"))
+        let found = self.look_up(request.into_inner());
+        observed(operation!("rpc.get_inbox_ids"), found)
             .await
             .map(Response::new)
     }
@@ -57,10 +57,13 @@ impl IdentityService for IdentityEndpoint {
         &self,
         request: Request<VerifySmartContractWalletSignaturesRequest>,
     ) -> Result<Response<VerifySmartContractWalletSignaturesResponse>, Status> {
-        self.verify(request.into_inner())
-            .instrument(info_span!("rpc.verify_smart_contract_wallet_signatures"))
-            .await
-            .map(Response::new)
+        let verified = self.verify(request.into_inner());
+        observed(
+            operation!("rpc.verify_smart_contract_wallet_signatures"),
+            verified,
+        )
+        .await
+        .map(Response::new)
     }
 }
 

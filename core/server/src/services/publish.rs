@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use tracing::{Instrument, info_span};
 use xmtp_protocol::proto::xmtp::backend::v1::PublishResponse;
+use xmtp_telemetry::{observed, operation};
 
 use super::xmtp::backend::v1::publish_service_server::PublishService;
 use crate::publish::Publisher;
@@ -20,11 +20,8 @@ impl PublishService for PublishEndpoint {
         &self,
         request: Request<PublishRequest>,
     ) -> Result<Response<PublishResponse>, Status> {
-        let published = self
-            .0
-            .publish(request.into_inner())
-            .instrument(info_span!("rpc.publish"))
-            .await;
+        let publish = self.0.publish(request.into_inner());
+        let published = observed(operation!("rpc.publish"), publish).await;
         let metadata = published.map_err(|failure| status::publish(&failure))?;
         let envelope_metas = metadata.iter().map(wire::envelope_meta).collect();
         Ok(Response::new(PublishResponse { envelope_metas }))

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use tonic::{Request, Response, Status};
-use tracing::{Instrument, info_span};
 use xmtp_protocol::proto::xmtp::backend::v1::{self as v1, Continuation, Topic as WireTopic};
 use xmtp_protocol::{SequenceId, Topic, TopicKind};
 use xmtp_store::{NewestEnvelope, Page, Primary, Reads, StoredEnvelope, TopicPosition};
+use xmtp_telemetry::{observed, operation};
 
 use super::xmtp::backend::v1::query_service_server::QueryService;
 use super::{decode, too_many, within};
@@ -44,8 +44,8 @@ impl QueryService for QueryEndpoint {
         &self,
         request: Request<QueryRequest>,
     ) -> Result<Response<QueryResponse>, Status> {
-        self.page(request.into_inner())
-            .instrument(info_span!("rpc.query"))
+        let page = self.page(request.into_inner());
+        observed(operation!("rpc.query"), page)
             .await
             .map(Response::new)
     }
@@ -54,8 +54,8 @@ impl QueryService for QueryEndpoint {
         &self,
         request: Request<QueryNewestRequest>,
     ) -> Result<Response<QueryNewestResponse>, Status> {
-        self.newest(request.into_inner())
-            .instrument(info_span!("rpc.query_newest"))
+        let newest = self.newest(request.into_inner());
+        observed(operation!("rpc.query_newest"), newest)
             .await
             .map(Response::new)
     }

@@ -1,13 +1,21 @@
 //! Logs, on standard output (ARC-094).
 
+use std::fmt;
 use std::io::IsTerminal;
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing::span::Record;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::{FilterExt, FilterFn, Targets};
+use tracing_subscriber::fmt::format::{DefaultFields, JsonFields, Writer};
+use tracing_subscriber::fmt::{FormatFields, FormattedFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{Layer, fmt};
 
+use super::{Catalogue, operations};
 use crate::config::sections::{LogFormat, LogLevel};
 
 /// Logging was installed before.
@@ -19,7 +27,67 @@ pub struct LoggingError(#[from] TryInitError);
 ///
 /// # Errors
 /// [`LoggingError`] on a second call.
-pub fn install_logging(level: LogLevel, format: LogFormat) -> Result<(), LoggingError> {
+pub fn install_logging(
+    catalogue: &Catalogue,
+    level: LogLevel,
+    format: LogFormat,
+) -> Result<(), LoggingError> {
+    let colours = std::io::stdout().is_terminal();
+    let layers = layers(catalogue, level, format, colours, std::io::stdout);
+    Ok(tracing_subscriber::registry().with(layers).try_init()?)
+}
+
+/// The pipeline: what is written to `writer`, and the durations of operations, which go to the metrics
+/// recorder of this moment whatever the level is.
+pub fn layers<S, W>(
+    catalogue: &Catalogue,
+    level: LogLevel,
+    format: LogFormat,
+    colours: bool,
+    writer: W,
+) -> impl Layer<S> + Send + Sync + use<S, W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer()
+        .with_ansi(colours)
+        .with_writer(writer);
+    let layer = match format {
+        LogFormat::Text => layer.fmt_fields(AtCreation(DefaultFields::new())).boxed(),
+        LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .fmt_fields(AtCreation(JsonFields::new()))
+            .boxed(),
+    };
+    // The context of a line is its request; formatting every operation would cost more than the line.
+    let operations = catalogue.operations().to_vec();
+    let is_context = move |metadata: &Metadata<'_>| {
+        metadata.is_event() || !operations.contains(&metadata.name())
+    };
+    layer
+        .with_filter(printed(level).and(FilterFn::new(is_context)))
+        .and_then(operations::layer(catalogue))
+}
+
+/// Prints the fields that a span is created with. Those that it records later tell how it ended, when no
+/// line is to come; printed in JSON, they would have all the others parsed and written again.
+struct AtCreation<F>(F);
+
+impl<'writer, F: FormatFields<'writer>> FormatFields<'writer> for AtCreation<F> {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        self.0.format_fields(writer, fields)
+    }
+
+    fn add_fields(&self, _: &'writer mut FormattedFields<Self>, _: &Record<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+/// What is printed at `level`. Of libraries, warnings at most: below that, those that read requests tell
+/// what is in them (OPS-014).
+fn printed(level: LogLevel) -> Targets {
     let filter = match level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
@@ -28,18 +96,7 @@ pub fn install_logging(level: LogLevel, format: LogFormat) -> Result<(), Logging
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // Notices of PostgreSQL are not for the operator of this program.
-    let filter = Targets::new()
-        .with_default(filter)
-        .with_target("sqlx::postgres::notice", filter.min(LevelFilter::WARN));
-    let layer = fmt::layer()
-        .with_ansi(std::io::stdout().is_terminal())
-        .with_writer(std::io::stdout);
-    let layer = match format {
-        LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.json().flatten_event(true).boxed(),
-    };
-    Ok(tracing_subscriber::registry()
-        .with(layer.with_filter(filter))
-        .try_init()?)
+    Targets::new()
+        .with_default(filter.min(LevelFilter::WARN))
+        .with_target("xmtp_", filter)
 }

@@ -1,8 +1,16 @@
-//! What the process tells about itself: logs on standard output, metrics on a port of their own.
+//! What the process tells about itself: logs on standard output, metrics and readiness on a port of
+//! their own.
 
+pub mod catalogue;
+pub(crate) mod families;
+mod listener;
 mod logging;
 mod metrics;
+pub(crate) mod operations;
+pub mod route;
+pub mod trace_context;
 
-pub use logging::{LoggingError, install_logging};
-pub use metrics::{MetricsError, install_recorder};
-pub(crate) use metrics::{MetricsListener, upkeep};
+pub use catalogue::Catalogue;
+pub(crate) use listener::{Telemetry, TelemetryListener};
+pub use logging::{LoggingError, install_logging, layers};
+pub use metrics::{Metrics, MetricsError};

@@ -3,7 +3,7 @@
 use http::HeaderName;
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
-use super::request_id::REQUEST_ID;
+use super::calls::REQUEST_ID;
 
 /// Response headers that scripts may read.
 const EXPOSED: [HeaderName; 4] = [

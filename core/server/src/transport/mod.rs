@@ -1,21 +1,23 @@
 //! The one port: connections, and the layers that every request passes.
 //!
-//! Outermost first: [request id](request_id), CORS, gRPC-Web, [deadline](deadline),
-//! [drain admission](admission), services. Every answer, an early rejection too, therefore carries a request id and CORS headers, and no body
-//! is read before admission (contract of the API, section 11.3).
+//! Outermost first: [calls], CORS, gRPC-Web, [status capture](status_capture), [deadline],
+//! [drain admission](admission), services. Every answer, an early rejection too, therefore is counted and
+//! carries a request id and CORS headers, and no body is read before admission (contract of the API,
+//! section 11.3).
 
 pub(crate) mod admission;
+mod calls;
 mod cors;
 mod deadline;
 mod listener;
 mod opening;
-mod request_id;
+mod status_capture;
 pub(crate) mod streaming;
 
 pub(crate) use admission::{Admission, StreamResponse};
+pub(crate) use calls::CallLayer;
 pub(crate) use listener::Listener;
 
-use tonic::body::Body;
 use tonic::service::Routes;
 use tonic_web::GrpcWebLayer;
 use tower::ServiceBuilder;
@@ -26,15 +28,15 @@ type Incoming = http::Request<hyper::body::Incoming>;
 
 /// The whole stack.
 pub(crate) type Stack =
-    BoxCloneSyncService<Incoming, http::Response<Body>, std::convert::Infallible>;
+    BoxCloneSyncService<Incoming, http::Response<calls::Answer>, std::convert::Infallible>;
 
 /// Puts the layers around the services.
-pub(crate) fn stack(routes: Routes, admission: Admission) -> Stack {
+pub(crate) fn stack(routes: Routes, calls: CallLayer, admission: Admission) -> Stack {
     let service = ServiceBuilder::new()
-        .map_request(|request: Incoming| request.map(Body::new))
-        .layer(request_id::RequestIdLayer)
+        .layer(calls)
         .layer(cors::layer())
         .layer(GrpcWebLayer::new())
+        .layer(status_capture::StatusCaptureLayer)
         .layer(deadline::DeadlineLayer)
         .layer(admission::AdmissionLayer(admission))
         .service(routes.prepare());

@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
+use xmtp_telemetry::{ERROR, operation};
 
 use crate::feed::{Feed, RegistrationId};
 use crate::frame::{ClientFrame, Frame, Target, Update};
@@ -314,8 +315,11 @@ impl Session {
             && let Some(update) = control.line.pop_front()
         {
             control.line_bytes -= update.encoded_len;
-            let span = tracing::info_span!("stream.update");
-            span.in_scope(|| self.apply(&update, control))?;
+            let span = operation!("stream.update");
+            span.in_scope(|| self.apply(&update, control))
+                .inspect_err(|_| {
+                    span.record(ERROR, true);
+                })?;
         }
         Ok(())
     }
@@ -372,7 +376,7 @@ impl Session {
         }
         let shared = Arc::clone(&self.shared);
         let heads = async move {
-            let _permit = shared.fetch_permits.acquire().await;
+            let _permit = shared.fetch_permit().await;
             shared.reads.heads(&topics).await
         }
         .boxed();
@@ -533,7 +537,7 @@ fn log_mutation(added: usize, removed: usize) {
 
 fn read_failed(error: &StoreError, text: &'static str) -> End {
     tracing::error!(%error, text);
-    metrics::read_failed(error.kind());
+    xmtp_store::count_error(error.kind());
     match error.kind() {
         xmtp_store::ErrorKind::Invariant => End::Corrupt,
         _ => End::Database(text),

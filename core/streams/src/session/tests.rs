@@ -70,7 +70,7 @@ impl Instance {
         let primary = primary(&database).await;
         let shutdown = CancellationToken::new();
         let reads = primary.reads();
-        let streams = Streams::start(primary, reads, settings, shutdown.clone())
+        let streams = Streams::start(primary, reads, settings, shutdown.clone(), || ())
             .await
             .unwrap();
         Self {

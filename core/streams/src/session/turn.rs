@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use ::metrics::histogram;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
-use tracing::Instrument;
 use xmtp_protocol::MAX_DELIVERY_OVERHEAD_BYTES;
 use xmtp_store::{CatchUpPage, CatchUpRange, StoreError, StoredEnvelope};
+use xmtp_telemetry::{observed, operation};
 
 use super::Session;
 use crate::feed::Feed;
@@ -106,7 +105,7 @@ impl Session {
             return Ok(());
         };
         if let Some(since) = since {
-            histogram!("xmtp_stream_outbound_wait_seconds").record(since.elapsed());
+            metrics::outbound_waited(since.elapsed());
         }
         let mut served = vec![0; feeds.len()];
         let mut owed = Vec::with_capacity(page.rows.len());
@@ -166,11 +165,8 @@ async fn read_page(
     shared: Arc<Shared>,
     ranges: Vec<CatchUpRange>,
 ) -> Result<CatchUpPage, StoreError> {
-    let span = tracing::info_span!("stream.fetch");
-    async move {
-        let waiting = Instant::now();
-        let permit = shared.fetch_permits.acquire().await;
-        histogram!("xmtp_stream_fetch_wait_seconds").record(waiting.elapsed());
+    let fetch = async move {
+        let permit = shared.fetch_permit().await;
         let max_bytes = shared.settings.frame_bytes().saturating_sub(FRAME_OVERHEAD);
         let page = shared
             .reads
@@ -183,9 +179,8 @@ async fn read_page(
             .await;
         drop(permit);
         page
-    }
-    .instrument(span)
-    .await
+    };
+    observed(operation!("stream.fetch"), fetch).await
 }
 
 fn as_bigint(bytes: usize) -> i64 {

@@ -1,0 +1,155 @@
+//! What the process is doing: starting, serving or draining (operations contract, sections 1.1 and 8.1).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use xmtp_streams::Streams;
+
+use crate::telemetry::families::READY;
+
+/// A step of the start, in the contract's order and words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Database,
+    Retention,
+    Boundary,
+    Streams,
+    Configuration,
+    Listener,
+}
+
+impl Step {
+    const ALL: [Self; 6] = [
+        Self::Database,
+        Self::Retention,
+        Self::Boundary,
+        Self::Streams,
+        Self::Configuration,
+        Self::Listener,
+    ];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Database => "database",
+            Self::Retention => "retention",
+            Self::Boundary => "boundary",
+            Self::Streams => "streams",
+            Self::Configuration => "configuration",
+            Self::Listener => "listener",
+        }
+    }
+}
+
+enum Phase {
+    Starting { waiting: Vec<Step> },
+    Serving { streams: Streams },
+    Draining,
+}
+
+/// The state of the process. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Readiness(Arc<State>);
+
+struct State {
+    phase: Mutex<Phase>,
+    /// What health reports.
+    serving: watch::Sender<bool>,
+}
+
+/// What `/readyz` says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    Ready {
+        recovering: bool,
+    },
+    /// Words of what is missing.
+    Waiting(Vec<&'static str>),
+}
+
+impl Readiness {
+    /// Nothing is done yet.
+    pub(crate) fn starting() -> Self {
+        Self(Arc::new(State {
+            phase: Mutex::new(Phase::Starting {
+                waiting: Step::ALL.to_vec(),
+            }),
+            serving: watch::Sender::new(false),
+        }))
+    }
+
+    /// A step of the start is done.
+    pub(crate) fn done(&self, step: Step) {
+        if let Phase::Starting { waiting } = &mut *self.phase() {
+            waiting.retain(|other| *other != step);
+        }
+    }
+
+    /// Everything is up: health, the metric and `/readyz` say so from now on (OPS-005).
+    pub(crate) fn serve(&self, streams: Streams) {
+        self.enter(Phase::Serving { streams }, true);
+    }
+
+    /// Nothing new is taken from now on (OPS-007).
+    pub(crate) fn drain(&self) {
+        self.enter(Phase::Draining, false);
+    }
+
+    fn enter(&self, phase: Phase, serving: bool) {
+        let mut current = self.phase();
+        *current = phase;
+        self.0.serving.send_replace(serving);
+        READY.set(&[], f64::from(u8::from(serving)));
+    }
+
+    /// Whether health reports SERVING.
+    pub(crate) fn is_serving(&self) -> bool {
+        *self.0.serving.borrow()
+    }
+
+    /// Changes of what health reports.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.0.serving.subscribe()
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        match &*self.phase() {
+            Phase::Starting { waiting } => {
+                Report::Waiting(waiting.iter().map(|step| step.word()).collect())
+            }
+            Phase::Serving { streams } => Report::Ready {
+                recovering: streams.is_recovering(),
+            },
+            Phase::Draining => Report::Waiting(vec!["draining"]),
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.0.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ops_005_every_step_of_the_start_is_waited_for_until_it_is_done() {
+        let readiness = Readiness::starting();
+        let mut words = vec![
+            "database",
+            "retention",
+            "boundary",
+            "streams",
+            "configuration",
+            "listener",
+        ];
+        for step in Step::ALL {
+            assert_eq!(readiness.report(), Report::Waiting(words.clone()));
+            readiness.done(step);
+            assert_eq!(words.remove(0), step.word());
+        }
+        assert!(!readiness.is_serving(), "it has not been said yet");
+        readiness.drain();
+        assert_eq!(readiness.report(), Report::Waiting(vec!["draining"]));
+    }
+}

@@ -1,0 +1,8 @@
+//! What the backend tells about itself, and what it never does.
+
+mod catalogue;
+mod hygiene;
+mod listener;
+mod probe;
+mod requests;
+mod watch;
