@@ -18,7 +18,7 @@ use crate::harness::{Backend, query};
 use crate::streams::LockedTable;
 
 /// `database.max_connections` where nothing else is set.
-const DEFAULT_CONNECTIONS: i64 = 20;
+pub(crate) const DEFAULT_CONNECTIONS: i64 = 20;
 
 /// The metrics of one test. Threads keep them as long as they live, and so does this.
 pub(crate) struct Metrics(&'static PrometheusRecorder);

@@ -159,7 +159,8 @@ async fn arc_101_config_show_hides_what_is_secret() {
             .to_owned()
     };
     assert!(origin("database.url").contains("\"<redacted>\""));
-    assert!(origin("database.url").ends_with("# line 5"));
+    // The document begins with an empty line, that of no further settings.
+    assert!(origin("database.url").ends_with("# line 6"));
     assert!(origin("server.log_level = \"warn\"").ends_with("# --log-level"));
     assert!(origin("streams.poll_interval_ms = 100").ends_with("# default"));
 

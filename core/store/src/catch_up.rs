@@ -3,7 +3,7 @@
 use xmtp_protocol::{SequenceId, Topic};
 
 use crate::pool::Lease;
-use crate::record::{metadata_row, sequence_id};
+use crate::record::{ShortBytes, metadata_row, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
 /// The rows that a topic still owes: above `after`, up to and including `through`.
@@ -79,8 +79,8 @@ impl Reads {
                    ) AS row
                )
                SELECT candidate.position AS "position!", (SELECT count(*) FROM candidate) AS "candidates!",
-                      stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
-                      stored.message_hash AS "message_hash!", stored.server_ns AS "server_ns!",
+                      stored.sequence_id AS "sequence_id!", stored.topic AS "topic!: ShortBytes",
+                      stored.message_hash AS "message_hash!: ShortBytes", stored.server_ns AS "server_ns!",
                       stored.expiry_ns, stored.is_commit_or_proposal AS "is_commit_or_proposal!",
                       stored.payload AS "payload!"
                FROM candidate

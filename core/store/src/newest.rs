@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use xmtp_protocol::Topic;
 
-use crate::record::{MetadataRow, metadata_row};
+use crate::record::{MetadataRow, ShortBytes, metadata_row};
 use crate::{Metadata, Reads, StoreError};
 
 /// The newest row of a topic.
@@ -34,8 +34,8 @@ impl Reads {
         let answers = lease.answers();
         let read = sqlx::query_as!(
             MetadataRow,
-            r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
-                      head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
+            r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!: ShortBytes",
+                      head.message_hash AS "message_hash!: ShortBytes", head.server_ns AS "server_ns!",
                       head.expiry_ns, head.is_commit_or_proposal AS "is_commit_or_proposal!"
                FROM unnest($1::bytea[]) AS wanted (topic)
                CROSS JOIN LATERAL (
@@ -73,8 +73,8 @@ impl Reads {
         let mut lease = self.pool.acquire().await?;
         let answers = lease.answers();
         let mut rows = sqlx::query!(
-            r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!",
-                      head.message_hash AS "message_hash!", head.server_ns AS "server_ns!",
+            r#"SELECT head.sequence_id AS "sequence_id!", head.topic AS "topic!: ShortBytes",
+                      head.message_hash AS "message_hash!: ShortBytes", head.server_ns AS "server_ns!",
                       head.expiry_ns, head.is_commit_or_proposal AS "is_commit_or_proposal!",
                       head.payload AS "payload!"
                FROM unnest($1::bytea[]) AS wanted (topic)

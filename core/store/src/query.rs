@@ -3,7 +3,7 @@
 use futures::TryStreamExt;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::record::metadata_row;
+use crate::record::{ShortBytes, metadata_row};
 use crate::{Primary, StoreError, StoredEnvelope};
 
 /// A topic and the position that a reader has reached on it.
@@ -64,8 +64,8 @@ impl Primary {
                    ) AS row
                    ORDER BY row.sequence_id LIMIT $3::bigint + 1
                )
-               SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
-                      stored.message_hash AS "message_hash!", stored.server_ns AS "server_ns!",
+               SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!: ShortBytes",
+                      stored.message_hash AS "message_hash!: ShortBytes", stored.server_ns AS "server_ns!",
                       stored.expiry_ns, stored.is_commit_or_proposal AS "is_commit_or_proposal!",
                       stored.payload AS "payload!",
                       (SELECT count(*) FROM candidate) > $3 AS "has_more!"

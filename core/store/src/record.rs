@@ -1,6 +1,12 @@
 //! Rows as the rest of the backend sees them.
 
+use std::fmt;
+
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgTypeInfo, PgValueRef};
+use sqlx::{Decode, Postgres, Type};
 use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::{MessageHash, SequenceId, Topic};
 
@@ -99,11 +105,32 @@ pub struct NewEnvelope {
     pub associations: AssociationChanges,
 }
 
+/// A topic or a hash as it stands in a row, without an allocation of its own.
+pub(crate) struct ShortBytes(SmallVec<[u8; 40]>);
+
+impl fmt::Debug for ShortBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShortBytes")
+    }
+}
+
+impl Type<Postgres> for ShortBytes {
+    fn type_info() -> PgTypeInfo {
+        <&[u8] as Type<Postgres>>::type_info()
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for ShortBytes {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        Ok(Self(SmallVec::from_slice(<&[u8]>::decode(value)?)))
+    }
+}
+
 /// The metadata columns of a row, as the driver returns them.
 pub(crate) struct MetadataRow {
     pub(crate) sequence_id: i64,
-    pub(crate) topic: Vec<u8>,
-    pub(crate) message_hash: Vec<u8>,
+    pub(crate) topic: ShortBytes,
+    pub(crate) message_hash: ShortBytes,
     pub(crate) server_ns: i64,
     pub(crate) expiry_ns: Option<i64>,
     pub(crate) is_commit_or_proposal: bool,
@@ -116,9 +143,9 @@ impl TryFrom<MetadataRow> for Metadata {
         const NEGATIVE: StoreError = StoreError::invariant("stored timestamp is negative");
         Ok(Self {
             sequence_id: sequence_id(row.sequence_id)?,
-            topic: Topic::parse(&row.topic)
+            topic: Topic::parse(&row.topic.0)
                 .map_err(|_| StoreError::invariant("stored topic is malformed"))?,
-            message_hash: <[u8; MessageHash::LEN]>::try_from(row.message_hash)
+            message_hash: <[u8; MessageHash::LEN]>::try_from(&*row.message_hash.0)
                 .map_err(|_| StoreError::invariant("stored hash is not 32 bytes"))?
                 .into(),
             server_ns: row.server_ns.try_into().map_err(|_| NEGATIVE)?,

@@ -9,7 +9,7 @@ use xmtp_protocol::SequenceId;
 
 use crate::catch_up::count;
 use crate::pool::answered;
-use crate::record::{MetadataRow, sequence_id};
+use crate::record::{MetadataRow, ShortBytes, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
 /// Sequence ids that were passed over and may still commit.
@@ -112,7 +112,7 @@ impl Tail {
                )
                SELECT boundary.closed_sequence_id, (SELECT count(*) FROM candidate) AS "candidates!",
                       stored.from_gap AS "from_gap?", stored.sequence_id AS "sequence_id?",
-                      stored.topic AS "topic?", stored.message_hash AS "message_hash?",
+                      stored.topic AS "topic?: ShortBytes", stored.message_hash AS "message_hash?: ShortBytes",
                       stored.server_ns AS "server_ns?", stored.expiry_ns AS "expiry_ns?",
                       stored.is_commit_or_proposal AS "is_commit_or_proposal?",
                       stored.payload AS "payload?"

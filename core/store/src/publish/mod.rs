@@ -26,7 +26,7 @@ pub use locks::PublishLocks;
 
 use crate::associations;
 use crate::pool::Lease;
-use crate::record::{MetadataRow, metadata_row, sequence_id};
+use crate::record::{MetadataRow, ShortBytes, metadata_row, sequence_id};
 use crate::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 
 /// Stored envelopes of the keys that were asked for.
@@ -164,8 +164,8 @@ async fn find_duplicates(
     let answers = lease.answers();
     let read = sqlx::query_as!(
         MetadataRow,
-        r#"SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!",
-                  stored.message_hash AS "message_hash!", stored.server_ns AS "server_ns!",
+        r#"SELECT stored.sequence_id AS "sequence_id!", stored.topic AS "topic!: ShortBytes",
+                  stored.message_hash AS "message_hash!: ShortBytes", stored.server_ns AS "server_ns!",
                   stored.expiry_ns, stored.is_commit_or_proposal AS "is_commit_or_proposal!"
            FROM unnest($1::bytea[], $2::bytea[]) AS wanted (topic, message_hash)
            CROSS JOIN LATERAL (
@@ -231,7 +231,8 @@ async fn insert(
                WHERE watermark.last_sequence_id < excluded.last_sequence_id
                RETURNING 1
            )
-           SELECT sequence_id, topic, message_hash, server_ns, expiry_ns, is_commit_or_proposal,
+           SELECT sequence_id, topic AS "topic: ShortBytes", message_hash AS "message_hash: ShortBytes",
+                  server_ns, expiry_ns, is_commit_or_proposal,
                   (SELECT count(*) FROM head) = (SELECT count(*) FROM advanced) AS "advanced!"
            FROM inserted ORDER BY sequence_id"#,
         &topics as &[&[u8]],

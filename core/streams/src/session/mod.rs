@@ -14,11 +14,12 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
-use xmtp_telemetry::{ERROR, operation};
+use xmtp_telemetry::{observed, operation};
 
 use crate::feed::{Feed, RegistrationId};
 use crate::frame::{ClientFrame, Frame, Target, Update};
@@ -153,7 +154,7 @@ impl Session {
                 Ok(()) => self.serve(Some(&mut control)).await,
                 Err(end) => end,
             };
-            self.close(end);
+            self.close(end).await;
         }
         .instrument(Span::current())
     }
@@ -165,16 +166,25 @@ impl Session {
     ) -> impl Future<Output = ()> + Send {
         async move {
             log_mutation(positions.len(), 0);
-            self.register(Acknowledgement::StartedStatic, positions);
+            self.register(Acknowledgement::StartedStatic, positions)
+                .await;
             let end = self.serve(None).await;
-            self.close(end);
+            self.close(end).await;
         }
         .instrument(Span::current())
     }
 
-    /// Goes, for a known reason.
-    fn close(mut self, end: End) {
+    /// Goes, for a known reason, and lets others run meanwhile.
+    async fn close(mut self, end: End) {
         self.end = end;
+        self.output.finish(end);
+        self.pending = None;
+        self.turn = Turn::Idle;
+        metrics::topics_released(self.topics.len());
+        for (feed, registration) in self.topics.drain() {
+            consume_budget().await;
+            self.shared.registry.deregister(&feed, registration.id);
+        }
     }
 
     /// Handles events until one ends the stream.
@@ -208,18 +218,21 @@ impl Session {
                     Event::Timer
                 }
             };
-            if let Err(end) = self.handle(event, control.as_deref_mut()) {
+            if let Err(end) = self.handle(event, control.as_deref_mut()).await {
                 return end;
             }
         }
     }
 
-    fn handle(&mut self, event: Event, control: Option<&mut Control>) -> Result<(), End> {
+    async fn handle(&mut self, event: Event, control: Option<&mut Control>) -> Result<(), End> {
         match event {
             Event::Live(rows) => self.deliver_live(rows),
             Event::Heads(heads) => {
-                self.acknowledge(heads)?;
-                control.map_or(Ok(()), |control| self.next_update(control))
+                self.acknowledge(heads).await?;
+                match control {
+                    Some(control) => self.next_update(control).await,
+                    None => Ok(()),
+                }
             }
             Event::Page(page) => {
                 let page = page.map_err(|error| read_failed(&error, "history read failed"))?;
@@ -228,7 +241,7 @@ impl Session {
             }
             Event::Client(None) => Err(End::Client),
             Event::Client(Some(frame)) => match control {
-                Some(control) => self.handle_frame(frame?, control),
+                Some(control) => self.handle_frame(frame?, control).await,
                 None => Ok(()),
             },
             Event::OutputTaken if self.output.is_abandoned() => Err(End::Client),
@@ -272,7 +285,7 @@ impl Session {
         Ok(())
     }
 
-    fn handle_frame(&mut self, frame: ClientFrame, control: &mut Control) -> Result<(), End> {
+    async fn handle_frame(&mut self, frame: ClientFrame, control: &mut Control) -> Result<(), End> {
         metrics::frame_received(&frame);
         match frame {
             ClientFrame::Unset => Err(End::Invalid("request is absent")),
@@ -300,7 +313,7 @@ impl Session {
                 }
                 control.line_bytes += update.encoded_len;
                 control.line.push_back(update);
-                self.next_update(control)?;
+                self.next_update(control).await?;
                 if control.line_bytes > self.shared.settings.limits.max_request_bytes {
                     return Err(End::Capacity("pending update capacity exceeded"));
                 }
@@ -310,22 +323,19 @@ impl Session {
     }
 
     /// Takes updates from the line until one has to wait for targets.
-    fn next_update(&mut self, control: &mut Control) -> Result<(), End> {
+    async fn next_update(&mut self, control: &mut Control) -> Result<(), End> {
         while self.pending.is_none()
             && let Some(update) = control.line.pop_front()
         {
             control.line_bytes -= update.encoded_len;
-            let span = operation!("stream.update");
-            span.in_scope(|| self.apply(&update, control))
-                .inspect_err(|_| {
-                    span.record(ERROR, true);
-                })?;
+            let applied = self.apply(&update, control);
+            observed(operation!("stream.update"), applied).await?;
         }
         Ok(())
     }
 
     /// Puts an update in force: all of it, or nothing and the stream ends (STR-002).
-    fn apply(&mut self, update: &Update, control: &mut Control) -> Result<(), End> {
+    async fn apply(&mut self, update: &Update, control: &mut Control) -> Result<(), End> {
         let limits = &self.shared.settings.limits;
         let registered = |topic: &Topic| self.topics.contains_key(topic);
         let checked = update::check(
@@ -335,14 +345,11 @@ impl Session {
             registered,
             limits,
         )
+        .await
         .inspect_err(|_| metrics::update(UpdateOutcome::Invalid))?;
         control.last_id = checked.id;
-        let removed = self.remove(&checked.removes);
-        let new: Vec<_> = checked
-            .adds
-            .into_iter()
-            .filter(|(topic, _)| !self.topics.contains_key(topic))
-            .collect();
+        let removed = self.remove(&checked.removes).await;
+        let new = checked.new;
         metrics::update(UpdateOutcome::Applied);
         log_mutation(new.len(), removed);
         if new.is_empty() {
@@ -351,17 +358,23 @@ impl Session {
                 targets: Vec::new(),
             });
         }
-        self.register(Acknowledgement::Applied { id: checked.id }, new);
+        self.register(Acknowledgement::Applied { id: checked.id }, new)
+            .await;
         Ok(())
     }
 
     /// Registers topics, and only then asks for their heads (ARC-076).
-    fn register(&mut self, acknowledgement: Acknowledgement, positions: Vec<(Topic, SequenceId)>) {
+    async fn register(
+        &mut self,
+        acknowledgement: Acknowledgement,
+        positions: Vec<(Topic, SequenceId)>,
+    ) {
         metrics::topics_registered(positions.len());
         let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
         self.topics.reserve(positions.len());
         let mut feeds = Vec::with_capacity(positions.len());
         for (topic, after) in positions {
+            consume_budget().await;
             let registry = &self.shared.registry;
             let (feed, id) = registry.register(self.mailbox.port(), topic, after);
             feeds.push(feed.clone());
@@ -388,7 +401,7 @@ impl Session {
     }
 
     /// Says the targets; from here on the topics may deliver.
-    fn acknowledge(&mut self, heads: Result<Vec<SequenceId>, StoreError>) -> Result<(), End> {
+    async fn acknowledge(&mut self, heads: Result<Vec<SequenceId>, StoreError>) -> Result<(), End> {
         let heads = heads.map_err(|error| read_failed(&error, "target capture failed"))?;
         let Some(Pending {
             acknowledgement,
@@ -398,30 +411,28 @@ impl Session {
         else {
             return Ok(());
         };
-        let mut targets = Vec::with_capacity(feeds.len());
-        for (feed, through) in feeds.iter().zip(heads) {
-            targets.push(Target {
-                topic: *feed.topic(),
-                through,
-            });
-            if let Some(registration) = self.topics.get_mut(feed) {
-                registration.needed = registration.needed.max(through);
-            }
-        }
+        let target = |(feed, through): (&Feed, &SequenceId)| Target {
+            topic: *feed.topic(),
+            through: *through,
+        };
+        let targets = feeds.iter().zip(&heads).map(target).collect();
         self.admit(match acknowledgement {
             Acknowledgement::Applied { id } => Frame::Applied { id, targets },
             Acknowledgement::StartedStatic => Frame::StartedStatic(targets),
         })?;
-        for feed in feeds {
+        for (feed, through) in feeds.into_iter().zip(heads) {
+            consume_budget().await;
+            self.owe(&feed, through);
             self.settle(feed);
         }
         Ok(())
     }
 
     /// Drops topics and everything meant for them; says how many were registered.
-    fn remove(&mut self, topics: &[Topic]) -> usize {
+    async fn remove(&mut self, topics: &[Topic]) -> usize {
         let mut removed = 0;
         for topic in topics {
+            consume_budget().await;
             if let Some((feed, registration)) = self.topics.remove_entry(topic) {
                 self.shared.registry.deregister(&feed, registration.id);
                 removed += 1;
@@ -439,6 +450,13 @@ impl Session {
             }
         }
         removed
+    }
+
+    /// Raises what a topic is known to owe.
+    fn owe(&mut self, feed: &Feed, through: SequenceId) {
+        if let Some(registration) = self.topics.get_mut(feed) {
+            registration.needed = registration.needed.max(through);
+        }
     }
 
     /// Queues a topic that owes history, or switches it to direct rows.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use tokio::task::coop::consume_budget;
 use xmtp_protocol::{SequenceId, Topic};
 
 use crate::settings::Limits;
@@ -12,14 +13,15 @@ use crate::{End, Interest, Update};
 #[derive(Debug)]
 pub(crate) struct CheckedUpdate {
     pub(crate) id: u64,
-    /// In the order sent, each topic once.
-    pub(crate) adds: Vec<(Topic, SequenceId)>,
-    /// Each topic once, none of them in `adds`.
+    /// Those of the adds that are not registered yet, in the order sent.
+    pub(crate) new: Vec<(Topic, SequenceId)>,
+    /// Each topic once, none of them among the adds.
     pub(crate) removes: Vec<Topic>,
 }
 
-/// Checks an update against the stream's last id and registrations, in the contract's order.
-pub(crate) fn check(
+/// Checks an update against the stream's last id and registrations, in the contract's order. Lets others run
+/// meanwhile: 100,000 topics take their time.
+pub(crate) async fn check(
     update: &Update,
     last_id: u64,
     registered: usize,
@@ -32,17 +34,22 @@ pub(crate) fn check(
     {
         return Err(End::UPDATE_REFUSED);
     }
-    let mut named = HashSet::with_capacity(update.adds.len() + update.removes.len());
-    let mut adds = Vec::with_capacity(update.adds.len());
+    let mut named = HashSet::with_capacity(update.adds.len());
+    let mut new = Vec::with_capacity(update.adds.len());
     for interest in &update.adds {
+        consume_budget().await;
         let (topic, after) = position(interest)?;
         if !named.insert(topic) {
             return Err(End::Invalid("duplicate update topic"));
         }
-        adds.push((topic, after));
+        if !is_registered(&topic) {
+            new.push((topic, after));
+        }
     }
     let mut removed = HashSet::with_capacity(update.removes.len());
+    let mut leaving = 0;
     for topic in &update.removes {
+        consume_budget().await;
         let topic = parse(topic.as_ref())?;
         if named.contains(&topic) {
             return Err(End::Invalid("overlapping update topic"));
@@ -50,18 +57,14 @@ pub(crate) fn check(
         if !removed.insert(topic) {
             return Err(End::Invalid("duplicate update topic"));
         }
+        leaving += usize::from(is_registered(&topic));
     }
-    let leaving = removed.iter().filter(|topic| is_registered(topic)).count();
-    let joining = adds
-        .iter()
-        .filter(|(topic, _)| !is_registered(topic))
-        .count();
-    if registered - leaving + joining > limits.max_stream_topics {
+    if registered - leaving + new.len() > limits.max_stream_topics {
         return Err(End::Invalid("stream topic limit exceeded"));
     }
     Ok(CheckedUpdate {
         id: update.id,
-        adds,
+        new,
         removes: removed.into_iter().collect(),
     })
 }
@@ -103,6 +106,7 @@ fn parse(topic: Option<&Bytes>) -> Result<Topic, End> {
 mod tests {
     use std::num::NonZeroU32;
 
+    use futures::FutureExt;
     use xmtp_protocol::TopicKind;
 
     use super::*;
@@ -147,7 +151,8 @@ mod tests {
     /// Checks on a stream whose last id is 5 and whose topics are `registered`.
     fn refusal(update: &Update, registered: &[u8]) -> Option<&'static str> {
         let is_registered = |wanted: &Topic| registered.iter().any(|byte| topic(*byte) == *wanted);
-        match check(update, 5, registered.len(), is_registered, &LIMITS) {
+        let checked = check(update, 5, registered.len(), is_registered, &LIMITS);
+        match checked.now_or_never().expect("nothing is waited for") {
             Ok(_) => None,
             Err(End::Invalid(text)) => Some(text),
             Err(end) => panic!("{end:?}"),
