@@ -17,11 +17,13 @@ use crate::raw::{self, Answer, frame};
 const CONFIGURATION: &str = "/xmtp.backend.v1.ConfigurationService/GetConfiguration";
 
 /// The paths of no service, or of one that has gone.
-const UNKNOWN: [&str; 4] = [
+const UNKNOWN: [&str; 6] = [
     "/nothing.Nothing/Nothing",
     "/xmtp.backend.v1.QueryService/Get",
     "/xmtp.backend.v1.PublishService/Nothing",
     "/xmtp.mls.api.v1.MlsApi/SendGroupMessages",
+    "/xmtp.backend.v1.SubscriptionService/Nothing",
+    "/xmtp.backend.v1.SubscriptionService/nothing/Subscribe",
 ];
 
 fn request_id(answer: &Answer) -> String {
@@ -98,11 +100,19 @@ async fn a_failure_before_any_message_is_in_the_headers_alone() {
 #[tokio::test]
 async fn a_compressed_request_is_unimplemented() {
     let backend = Backend::start().await;
-    for encoding in ["gzip", "deflate", "zstd", "made-up"] {
+    let paths = [
+        publish::PATH,
+        "/xmtp.backend.v1.SubscriptionService/Subscribe",
+        "/xmtp.backend.v1.SubscriptionService/SubscribeStatic",
+    ];
+    for (encoding, path) in ["gzip", "deflate", "zstd", "made-up"]
+        .into_iter()
+        .flat_map(|encoding| paths.map(|path| (encoding, path)))
+    {
         let headers = [("grpc-encoding", encoding)];
         for answer in [
-            raw::native(backend.address, publish::PATH, frame(b""), &headers).await,
-            raw::web(backend.address, publish::PATH, frame(b""), &headers).await,
+            raw::native(backend.address, path, frame(b""), &headers).await,
+            raw::web(backend.address, path, frame(b""), &headers).await,
         ] {
             assert_eq!(answer.code(), Code::Unimplemented, "{encoding}");
             assert_eq!(answer.header("grpc-accept-encoding"), Some("identity"));

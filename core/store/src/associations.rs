@@ -104,6 +104,10 @@ pub(crate) async fn project(
         &revocations,
     )
     .execute(&mut **lease);
-    answers.wait(upsert).await?;
+    let changed = answers.wait(upsert).await?.rows_affected();
+    // Under the identity lock the new ids are the greatest, unless ids were handed out twice.
+    if changed != identifiers.len() as u64 {
+        return Err(StoreError::invariant("identifier projection is ahead"));
+    }
     Ok(())
 }

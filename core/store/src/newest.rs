@@ -88,7 +88,7 @@ impl Reads {
         .fetch(&mut *lease);
         let mut newest = Vec::new();
         let mut bytes = 0;
-        while let Some(row) = answers.wait(rows.try_next()).await? {
+        while let Some(row) = answers.wait_or_close(rows.try_next()).await? {
             bytes += row.payload.len();
             if bytes > max_payload_bytes {
                 return Ok(None);

@@ -53,7 +53,7 @@ impl Answers {
         }
     }
 
-    /// Waits for an answer. While this has not ended, or after it was dropped, one is owed.
+    /// Waits for an answer of a bounded length. While this has not ended, or after it was dropped, one is owed.
     pub(crate) async fn wait<T>(
         &self,
         answer: impl Future<Output = Result<T, sqlx::Error>>,
@@ -62,6 +62,15 @@ impl Answers {
         let answer = answered(self.statement_timeout, answer).await;
         self.owed.store(false, Ordering::Relaxed);
         answer
+    }
+
+    /// Waits for one of many rows, or for more bytes than are worth reading for nobody: dropped meanwhile, the
+    /// connection is closed.
+    pub(crate) async fn wait_or_close<T>(
+        &self,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        answered(self.statement_timeout, answer).await
     }
 
     fn are_owed(&self) -> bool {
@@ -169,7 +178,7 @@ impl From<PoolError<sqlx::Error>> for StoreError {
 /// wait for a lock, or owe an answer that nobody will read. Closing it makes PostgreSQL roll back without
 /// a further statement of ours, and nobody else ever gets it. So a return costs no round trip.
 ///
-/// A read that nobody waits for any more is the exception, since clients that come and go would else cost a
+/// A small read that nobody waits for any more is the exception, since clients that come and go would else cost a
 /// server process each time: its connection counts as in use until the answer is there, and then returns.
 pub(crate) struct Lease {
     connection: Option<Object<Manager>>,
@@ -361,6 +370,28 @@ mod tests {
             }
             drop(lease);
             assert_eq!(session(&pool).await, (process, false));
+        }
+    }
+
+    #[tokio::test]
+    async fn arc_060_a_read_may_be_dropped_at_any_point_of_its_protocol() {
+        let database = TestDatabase::create().await;
+        let pool = pool_of_one(&database);
+        let (process, _) = session(&pool).await;
+        for microseconds in (0..4_000).step_by(100) {
+            let mut lease = pool.acquire().await.unwrap();
+            let answers = lease.answers();
+            // Prepared first, each with a text of its own, then bound and executed.
+            let text = format!("SELECT $1::bigint, repeat('x', {microseconds})");
+            let read = sqlx::query(AssertSqlSafe(text)).bind(1_i64);
+            let read = answers.wait(read.fetch_all(&mut *lease));
+            let read = timeout(Duration::from_micros(microseconds), read).await;
+            if read.is_ok() {
+                lease.release();
+            } else {
+                drop(lease);
+            }
+            assert_eq!(session(&pool).await, (process, false), "{microseconds}");
         }
     }
 

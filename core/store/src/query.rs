@@ -82,7 +82,7 @@ impl Primary {
         let mut envelopes = Vec::new();
         let mut more = false;
         let mut bytes = 0;
-        while let Some(row) = answers.wait(rows.try_next()).await? {
+        while let Some(row) = answers.wait_or_close(rows.try_next()).await? {
             bytes += row.payload.len();
             if bytes > max_payload_bytes {
                 // The lease is dropped, not released: what the server still has to send goes with it.

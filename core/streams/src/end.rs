@@ -46,6 +46,8 @@ impl End {
     pub const UPDATE_REFUSED: Self = Self::Invalid("invalid update id or item count");
     /// A static stream of no topic or of too many.
     pub const STATIC_REFUSED: Self = Self::Invalid("invalid static topic count");
+    /// A stored envelope above the bound of a frame, which was stored under other settings.
+    pub(crate) const OVERSIZED: Self = Self::Capacity("stored envelope exceeds delivery capacity");
 
     /// Whether a frame of the client is the cause.
     pub(crate) const fn is_mistake(self) -> bool {

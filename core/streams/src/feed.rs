@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoredEnvelope;
 
-use crate::lock;
 use crate::port::{LiveRow, Port};
+use crate::{is_roomy, lock};
 
 /// Names one registration of one topic on one stream. A topic that is removed and added again gets a
 /// new one, so that what was meant for the old registration is recognised (ARC-074).
@@ -45,6 +45,22 @@ impl Mode {
     fn catching_up(needed: SequenceId) -> Self {
         Self(needed.into())
     }
+
+    /// `None` for one that is current: no sequence id is so great.
+    fn needed(self) -> Option<SequenceId> {
+        SequenceId::try_from(self.0).ok()
+    }
+}
+
+/// Whether a registration gets direct rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// It does, from the next row on.
+    Current,
+    /// It has to fetch up to here first.
+    Behind(SequenceId),
+    /// There is no such registration.
+    Gone,
 }
 
 impl Feed {
@@ -73,6 +89,16 @@ impl Feed {
         });
     }
 
+    /// Whether this is the very same entry, and not another one of its topic.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether nobody follows the topic any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.0.subscribers).is_empty()
+    }
+
     /// Drops a subscriber; whether it was the last one.
     pub(crate) fn unsubscribe(&self, registration: RegistrationId) -> bool {
         let mut subscribers = lock(&self.0.subscribers);
@@ -80,26 +106,32 @@ impl Feed {
             return false;
         };
         subscribers.swap_remove(position);
+        if is_roomy(subscribers.len(), subscribers.capacity()) {
+            subscribers.shrink_to_fit();
+        }
         subscribers.is_empty()
     }
 
-    /// Switches a registration to direct rows if nothing above `floor` is needed, or says what is.
+    /// Switches a registration to direct rows if nothing above `floor` is needed, or says why not.
     /// Taking the last notice and switching are one step: a racing row is either in the answer or
     /// comes directly (ARC-078).
     pub(crate) fn switch_if_current(
         &self,
         registration: RegistrationId,
         floor: SequenceId,
-    ) -> Option<SequenceId> {
+    ) -> Switch {
         let mut subscribers = lock(&self.0.subscribers);
-        let position = position(&subscribers, registration)?;
+        let Some(position) = position(&subscribers, registration) else {
+            return Switch::Gone;
+        };
         let mode = &mut subscribers[position].mode;
-        let needed = (*mode != Mode::CURRENT).then_some(mode.0)?;
-        if needed > floor.into() {
-            return SequenceId::try_from(needed).ok();
+        match mode.needed() {
+            Some(needed) if needed > floor => Switch::Behind(needed),
+            _ => {
+                *mode = Mode::CURRENT;
+                Switch::Current
+            }
         }
-        *mode = Mode::CURRENT;
-        None
     }
 
     /// Hands a row to every subscriber, and to `told` the sessions that have to look. Encodes it at most

@@ -26,10 +26,12 @@ mod settings;
 mod tailer;
 
 use std::num::NonZeroU32;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::Stream;
-use tokio::sync::{AcquireError, Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use xmtp_protocol::Topic;
@@ -57,17 +59,34 @@ struct Shared {
     registry: Registry,
     reads: Reads,
     settings: Settings,
-    /// Bounds how many catch-up reads occupy the pool at once.
+    /// Bounds how many reads of streams occupy the pool at once.
     fetch_permits: Arc<Semaphore>,
     /// Rows were committed here that a stream waits for: one bit.
     committed: Notify,
 }
 
 impl Shared {
-    /// Waits for its turn to read.
-    async fn fetch_permit(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
-        let _wait = FetchWait::begin();
-        self.fetch_permits.acquire().await
+    /// Waits for a permit, and reads. A read that has begun goes on in a task of its own though nobody wait for
+    /// it any more: so it keeps its permit for as long as it has its connection, which then returns to the pool.
+    async fn read<T, R>(&self, read: R) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        R: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let waiting = FetchWait::begin();
+        let permit = Arc::clone(&self.fetch_permits).acquire_owned().await;
+        drop(waiting);
+        let read = tokio::spawn(async move {
+            let read = read.await;
+            drop(permit);
+            read
+        });
+        match read.await.map_err(JoinError::try_into_panic) {
+            Ok(read) => read,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime shuts down, and takes whoever waits as well.
+            Err(Err(_)) => std::future::pending().await,
+        }
     }
 }
 
@@ -168,4 +187,12 @@ pub fn fetch_permits(max_connections: u32) -> NonZeroU32 {
 /// Nothing that runs under this crate's locks can leave them half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Entries up to which a collection keeps the room of what has left it.
+const SMALL: usize = 1024;
+
+/// Whether a crowd has left: what it took is then given back, in time that its leaving pays for.
+const fn is_roomy(len: usize, capacity: usize) -> bool {
+    capacity > SMALL && len < capacity / 4
 }

@@ -49,6 +49,9 @@ impl Port {
     /// an output's worth pile up ends (ARC-073).
     pub(crate) fn deliver(&self, row: LiveRow) -> bool {
         let mut arrived = lock(&self.arrived);
+        if arrived.end.is_some() {
+            return false;
+        }
         let bytes = arrived.bytes.saturating_add(row.encoded.len());
         if bytes > OUTPUT_BYTES {
             arrived.end.get_or_insert(End::Backpressure);

@@ -9,10 +9,7 @@ use xmtp_store::TailRow;
 
 use crate::feed::{Feed, RegistrationId};
 use crate::port::{Mailbox, Port};
-use crate::{End, lock, metrics};
-
-/// Entries up to which a collection keeps the room of what has left it.
-const SMALL: usize = 1024;
+use crate::{End, is_roomy, lock, metrics};
 
 /// The instance's topic registry and its open sessions.
 pub(crate) struct Registry {
@@ -105,8 +102,14 @@ impl Registry {
 
     /// Drops a registration.
     pub(crate) fn deregister(&self, feed: &Feed, registration: RegistrationId) {
+        // A crowd leaves one feed without holding up the others.
+        if !feed.unsubscribe(registration) {
+            return;
+        }
         let mut feeds = lock(&self.feeds);
-        if feed.unsubscribe(registration) {
+        // Somebody may have come meanwhile.
+        let kept = feeds.get(feed.topic());
+        if feed.is_abandoned() && kept.is_some_and(|kept| kept.is_same(feed)) {
             feeds.remove(feed.topic());
             if is_roomy(feeds.len(), feeds.capacity()) {
                 let room = 2 * feeds.len();
@@ -148,11 +151,6 @@ impl Registry {
     }
 }
 
-/// Whether a crowd has left: what it took is then given back, in time that its leaving pays for.
-const fn is_roomy(len: usize, capacity: usize) -> bool {
-    capacity > SMALL && len < capacity / 4
-}
-
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
@@ -162,6 +160,7 @@ mod tests {
     use crate::settings::OUTPUT_BYTES;
 
     use super::*;
+    use crate::feed::Switch;
 
     fn topic(byte: u8) -> Topic {
         Topic::new(TopicKind::GroupMessage, &[byte; 16]).unwrap()
@@ -220,11 +219,15 @@ mod tests {
         let (feed, registration) = registry.register(mailbox.port(), topic(1), id(4));
         let switch = |floor| feed.switch_if_current(registration, id(floor));
         registry.dispatch(&[row(1, 6), row(2, 7)]);
-        assert_eq!(switch(4), Some(id(6)), "the row came before the switch");
+        assert_eq!(
+            switch(4),
+            Switch::Behind(id(6)),
+            "the row came before the switch"
+        );
         assert_eq!(received(&mut mailbox), [], "and not directly as well");
-        assert_eq!(switch(6), None);
+        assert_eq!(switch(6), Switch::Current);
         registry.dispatch(&[row(1, 8), row(2, 9), row(1, 10)]);
-        assert_eq!(switch(6), None, "never back");
+        assert_eq!(switch(6), Switch::Current, "never back");
         assert_eq!(
             received(&mut mailbox),
             [(registration, 8), (registration, 10)]
@@ -237,7 +240,7 @@ mod tests {
         let mailbox = registry.open().unwrap();
         let (feed, registration) = registry.register(mailbox.port(), topic(1), id(9));
         registry.dispatch(&[row(1, 5)]);
-        assert_eq!(feed.switch_if_current(registration, id(9)), None);
+        assert_eq!(feed.switch_if_current(registration, id(9)), Switch::Current);
     }
 
     #[test]
@@ -248,10 +251,10 @@ mod tests {
         registry.deregister(&left, before);
         let (feed, after) = registry.register(mailbox.port(), topic(1), id(0));
         registry.deregister(&left, before);
-        assert_eq!(feed.switch_if_current(before, id(0)), None);
+        assert_eq!(feed.switch_if_current(before, id(0)), Switch::Gone);
         registry.dispatch(&[row(1, 1)]);
         assert_eq!(received(&mut mailbox), [], "the new one still catches up");
-        assert_eq!(feed.switch_if_current(after, id(1)), None);
+        assert_eq!(feed.switch_if_current(after, id(1)), Switch::Current);
         registry.dispatch(&[row(1, 2)]);
         assert_eq!(received(&mut mailbox), [(after, 2)]);
     }

@@ -1,10 +1,11 @@
 //! How streams end (contract, sections 8 and 10).
 
 use tonic::Code;
+use xmtp_protocol::client::SubscriptionServiceClient;
 
 use super::obstacles::LockedTable;
 use super::reader::{Frame, Reader};
-use super::{group, messages};
+use super::{group, large_messages, messages};
 use crate::harness::{Backend, meta_id};
 use crate::leaks::Leaks;
 
@@ -80,4 +81,34 @@ async fn api_254_a_head_without_its_row_ends_the_stream() {
     assert_eq!(status.message(), "history read failed");
     drop(reader);
     leaks.none(backend).await;
+}
+
+#[tokio::test]
+async fn arc_079_a_row_that_fits_no_frame_ends_the_stream_live_and_in_catch_up() {
+    let backend = Backend::start().await;
+    // An instance whose limits were lowered, beside one that stores what it cannot deliver.
+    let settings = "limits.max_envelope_bytes = 100_000\nlimits.max_response_bytes = 200_000\n\
+                    limits.max_query_limit = 100\nlimits.default_query_limit = 100";
+    let (lowered, channel) = backend.another(settings).await;
+    let open = || Reader::try_open_with(SubscriptionServiceClient::new(channel.clone()));
+    let mut live = open().await.expect("the stream is admitted");
+    live.update(&[(group(1), 0), (group(2), 0)], &[]);
+    live.applied().await;
+    let small = backend.publish(messages(2, [1])).await;
+    live.read_to(&group(2), meta_id(&small[0])).await;
+
+    backend.publish(large_messages(1, [1])).await;
+    let mut late = open().await.expect("the stream is admitted");
+    late.update(&[(group(1), 0)], &[]);
+    for mut reader in [live, late] {
+        let status = reader.end().await.expect_err("no frame holds the row");
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(
+            status.message(),
+            "stored envelope exceeds delivery capacity"
+        );
+        assert_eq!(reader.position(&group(1)), 0, "nothing of it came");
+    }
+    drop(channel);
+    lowered.stop().await;
 }

@@ -17,6 +17,7 @@ use xmtp_streams::{ClientFrame, End, Frame, Interest, Limits, OutputStream, Stre
 use crate::frames::{self, Parts};
 use crate::request::{Encoded, Undecodable};
 use crate::status;
+use crate::telemetry::route;
 use crate::transport::streaming;
 
 /// Serves streams.
@@ -48,15 +49,14 @@ impl Service<Request<Body>> for SubscriptionEndpoint {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let endpoint = self.clone();
-        let method = request.uri().path().rsplit('/').next();
-        match method {
-            Some("Subscribe") => {
+        match request.uri().path() {
+            route::SUBSCRIBE => {
                 let answer = endpoint
                     .subscribe(request)
                     .unwrap_or_else(Status::into_http);
                 Box::pin(std::future::ready(Ok(answer)))
             }
-            Some("SubscribeStatic") => Box::pin(async move {
+            route::SUBSCRIBE_STATIC => Box::pin(async move {
                 let answer = endpoint.subscribe_static(request).await;
                 Ok(answer.unwrap_or_else(Status::into_http))
             }),
@@ -91,6 +91,8 @@ impl SubscriptionEndpoint {
             .try_next()
             .await?
             .ok_or_else(|| Status::internal("request message is missing"))?;
+        // To the end: the connection is watched for its peer's leaving only then.
+        inbound.trailers().await?;
         if request.count(&[TOPICS]).map_err(status::undecodable)? > limits.max_static_topics {
             return Err(status::stream_end(End::STATIC_REFUSED));
         }

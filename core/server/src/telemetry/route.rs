@@ -71,6 +71,12 @@ impl Route {
     }
 }
 
+/// Path of the bidirectional stream.
+pub(crate) const SUBSCRIBE: &str = "/xmtp.backend.v1.SubscriptionService/Subscribe";
+
+/// Path of the static stream.
+pub(crate) const SUBSCRIBE_STATIC: &str = "/xmtp.backend.v1.SubscriptionService/SubscribeStatic";
+
 /// The rows of core.
 pub(super) const ROUTES: [Route; 11] = [
     Route::new("/xmtp.backend.v1.QueryService/Query", RouteKind::Unary),
@@ -79,14 +85,8 @@ pub(super) const ROUTES: [Route; 11] = [
         RouteKind::Unary,
     ),
     Route::new("/xmtp.backend.v1.PublishService/Publish", RouteKind::Unary),
-    Route::new(
-        "/xmtp.backend.v1.SubscriptionService/Subscribe",
-        RouteKind::BidiStream,
-    ),
-    Route::new(
-        "/xmtp.backend.v1.SubscriptionService/SubscribeStatic",
-        RouteKind::ServerStream,
-    ),
+    Route::new(SUBSCRIBE, RouteKind::BidiStream),
+    Route::new(SUBSCRIBE_STATIC, RouteKind::ServerStream),
     Route::new(
         "/xmtp.backend.v1.IdentityService/GetInboxIds",
         RouteKind::Unary,

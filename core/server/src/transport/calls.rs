@@ -32,7 +32,7 @@ use crate::telemetry::families::{
 };
 use crate::telemetry::operations::Outcomes;
 use crate::telemetry::route::Route;
-use crate::telemetry::trace_context::TraceContext;
+use crate::telemetry::trace_context::{TraceContext, TraceId};
 
 /// The response header.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -137,7 +137,7 @@ pub(super) struct Call {
     /// A gRPC code, or [`NO_STATUS`].
     status: AtomicU8,
     id: Uuid,
-    trace: Option<TraceContext>,
+    trace_id: Option<TraceId>,
     span: Span,
 }
 
@@ -187,7 +187,7 @@ impl Call {
         handling.record(duration);
         requests.in_flight.decrement(1);
         if self.book.is_logged {
-            let trace_id = self.trace.as_ref().map(|trace| display(trace.trace_id));
+            let trace_id = self.trace_id.map(display);
             tracing::info!(
                 parent: None,
                 request_id = %self.id,
@@ -228,7 +228,7 @@ impl Drop for Running {
 
 impl Book {
     /// Begins a call, unless the request is not gRPC: neither HTTP/2 nor gRPC-Web, or a preflight.
-    fn begin<B>(self: &Arc<Self>, id: Uuid, request: &Request<B>) -> Option<Arc<Call>> {
+    fn begin<B>(self: &Arc<Self>, id: Uuid, request: &mut Request<B>) -> Option<Arc<Call>> {
         let kind = request.headers().get(header::CONTENT_TYPE);
         let is_grpc_type =
             kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
@@ -248,6 +248,10 @@ impl Book {
             requests.in_flight.increment(1);
         }
         let trace = TraceContext::of(request.headers());
+        let trace_id = trace.as_ref().map(|trace| trace.trace_id);
+        if let Some(trace) = trace {
+            request.extensions_mut().insert(trace);
+        }
         let span = tracing::info_span!(
             "request",
             otel.name = route.name(),
@@ -257,7 +261,7 @@ impl Book {
             rpc.method = route.method(),
             rpc.grpc.status_code = Empty,
             request_id = %id,
-            trace_id = trace.as_ref().map(|trace| display(trace.trace_id)),
+            trace_id = trace_id.map(display),
             error = Empty,
         );
         Some(Arc::new(Call {
@@ -268,7 +272,7 @@ impl Book {
             response_bytes: AtomicU64::new(0),
             status: AtomicU8::new(NO_STATUS),
             id,
-            trace,
+            trace_id,
             span,
         }))
     }
@@ -308,16 +312,13 @@ where
         let mut text = Uuid::encode_buffer();
         // A UUID's text is a legal header value.
         let header = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)).ok();
-        let call = self.book.begin(id, &request);
+        let call = self.book.begin(id, &mut request);
         let span = call
             .as_ref()
             .map_or_else(Span::none, |call| call.span.clone());
         let request = match &call {
             None => request.map(Body::new),
             Some(call) => {
-                if let Some(trace) = &call.trace {
-                    request.extensions_mut().insert(trace.clone());
-                }
                 request.extensions_mut().insert(Arc::clone(call));
                 let call = Arc::clone(call);
                 request.map(|body| Body::new(Consumed { body, call }))

@@ -11,14 +11,13 @@
 //! A request with identity updates adds its history read, the comparison of heads, and the projection of
 //! identifiers, which goes between insert and commit.
 //!
-//! A future of this module that is dropped anywhere closes its connection: neither a lock nor an open
-//! transaction stays behind (ARC-051).
+//! A future of this module that is dropped once its transaction has begun closes its connection: neither a lock
+//! nor an open transaction stays behind (ARC-051).
 
 mod locks;
 
 use std::collections::HashMap;
 
-use sqlx::PgConnection;
 use xmtp_protocol::{SequenceId, Topic};
 
 pub(crate) use locks::GlobalLock;
@@ -45,7 +44,7 @@ impl Primary {
     /// Takes a pooled connection for one publish.
     ///
     /// # Errors
-    /// [`StoreError`], [`ErrorKind::Connection`](crate::ErrorKind::Connection) when none is free in time.
+    /// [`StoreError`], [`ErrorKind::PoolTimeout`](crate::ErrorKind::PoolTimeout) when none is free in time.
     pub async fn publish(&self) -> Result<PublishConnection, StoreError> {
         Ok(PublishConnection {
             lease: self.pool.acquire().await?,
@@ -64,7 +63,7 @@ impl Primary {
             topic.as_bytes()
         )
         .fetch_all(&mut *lease);
-        let rows = answers.wait(read).await?;
+        let rows = answers.wait_or_close(read).await?;
         lease.release();
         let head = rows
             .last()
@@ -186,7 +185,7 @@ async fn find_duplicates(
 
 /// One statement: the rows, ids in the order of `envelopes`, and the watermark of each topic.
 async fn insert(
-    connection: &mut PgConnection,
+    lease: &mut Lease,
     envelopes: &[&NewEnvelope],
 ) -> Result<Vec<Metadata>, StoreError> {
     let topics: Vec<&[u8]> = envelopes
@@ -208,7 +207,8 @@ async fn insert(
         .collect();
     let retentions: Vec<Option<i64>> = envelopes.iter().map(|new| new.retention_seconds).collect();
     let payloads: Vec<&[u8]> = envelopes.iter().map(|new| &new.payload[..]).collect();
-    let rows = sqlx::query!(
+    let answers = lease.answers();
+    let insert = sqlx::query!(
         r#"WITH inserted AS (
                INSERT INTO envelopes (sequence_id, topic, server_ns, expiry_ns, message_hash,
                                       is_commit_or_proposal, push_eligible, sender_hmac, payload)
@@ -243,8 +243,8 @@ async fn insert(
         &retentions as &[Option<i64>],
         &payloads as &[&[u8]],
     )
-    .fetch_all(connection)
-    .await?;
+    .fetch_all(&mut **lease);
+    let rows = answers.wait(insert).await?;
     // ARC-034: a watermark that is not behind its new rows means that ids were not allocated in order.
     if rows.iter().any(|row| !row.advanced) {
         return Err(StoreError::invariant("topic watermark would not advance"));

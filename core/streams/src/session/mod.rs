@@ -21,8 +21,8 @@ use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
 use xmtp_telemetry::{observed, operation};
 
-use crate::feed::{Feed, RegistrationId};
-use crate::frame::{ClientFrame, Frame, Target, Update};
+use crate::feed::{Feed, RegistrationId, Switch};
+use crate::frame::{ClientFrame, FRAME_OVERHEAD, Frame, Target, Update};
 use crate::metrics::{Phase, UpdateOutcome};
 use crate::output::{self, Output, OutputStream};
 use crate::port::{LiveRow, Mailbox};
@@ -178,6 +178,8 @@ impl Session {
     async fn close(mut self, end: End) {
         self.end = end;
         self.output.finish(end);
+        // What still comes for it goes nowhere.
+        self.mailbox.port().end(end);
         self.pending = None;
         self.turn = Turn::Idle;
         metrics::topics_released(self.topics.len());
@@ -389,8 +391,9 @@ impl Session {
         }
         let shared = Arc::clone(&self.shared);
         let heads = async move {
-            let _permit = shared.fetch_permit().await;
-            shared.reads.heads(&topics).await
+            let reads = shared.reads.clone();
+            let read = async move { reads.heads(&topics).await };
+            shared.read(read).await
         }
         .boxed();
         self.pending = Some(Pending {
@@ -466,8 +469,9 @@ impl Session {
         };
         if registration.floor >= registration.needed {
             match feed.switch_if_current(registration.id, registration.floor) {
-                None => return,
-                Some(needed) => registration.needed = needed,
+                // Gone is what was removed meanwhile; added again, it has another registration.
+                Switch::Current | Switch::Gone => return,
+                Switch::Behind(needed) => registration.needed = needed,
             }
         }
         self.ready.push_back(feed);
@@ -482,6 +486,9 @@ impl Session {
             };
             if registration.id != row.registration || row.sequence_id <= registration.floor {
                 continue;
+            }
+            if FRAME_OVERHEAD + row.encoded.len() > self.shared.settings.frame_bytes() {
+                return Err(End::OVERSIZED);
             }
             self.output
                 .admit_row(row.encoded)
@@ -503,7 +510,8 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Every exit deregisters the session and ends its output, once (ARC-082).
+    /// Every exit deregisters the session and ends its output, once (ARC-082); only the end of the process, in
+    /// which nobody is served any more, may interrupt one that does so topic by topic.
     fn drop(&mut self) {
         for (feed, registration) in &self.topics {
             self.shared.registry.deregister(feed, registration.id);

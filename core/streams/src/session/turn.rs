@@ -125,7 +125,7 @@ impl Session {
         if !owed.is_empty() {
             let frame = Frame::Messages(vec![StoredEnvelope::encode(owed.iter().copied())]);
             if frame.wire_len() > self.shared.settings.frame_bytes() {
-                return Err(End::Capacity("stored envelope exceeds delivery capacity"));
+                return Err(End::OVERSIZED);
             }
             self.output.admit(frame).map_err(|_| End::Backpressure)?;
         }
@@ -165,24 +165,14 @@ async fn read_page(
     shared: Arc<Shared>,
     ranges: Vec<CatchUpRange>,
 ) -> Result<CatchUpPage, StoreError> {
-    let fetch = async move {
-        let permit = shared.fetch_permit().await;
-        let max_bytes = shared.settings.frame_bytes().saturating_sub(FRAME_OVERHEAD);
-        let page = shared
-            .reads
-            .catch_up(
-                &ranges,
-                TURN_ROWS,
-                as_bigint(max_bytes),
-                as_bigint(MAX_DELIVERY_OVERHEAD_BYTES),
-            )
-            .await;
-        drop(permit);
-        page
+    let max_bytes = shared.settings.frame_bytes().saturating_sub(FRAME_OVERHEAD);
+    let reads = shared.reads.clone();
+    let read = async move {
+        let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        let overhead = i32::try_from(MAX_DELIVERY_OVERHEAD_BYTES).unwrap_or(i32::MAX);
+        reads
+            .catch_up(&ranges, TURN_ROWS, max_bytes, overhead)
+            .await
     };
-    observed(operation!("stream.fetch"), fetch).await
-}
-
-fn as_bigint(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+    observed(operation!("stream.fetch"), shared.read(read)).await
 }
