@@ -26,7 +26,7 @@ use crate::frame::{ClientFrame, FRAME_OVERHEAD, Frame, Target, Update};
 use crate::metrics::{Phase, UpdateOutcome};
 use crate::output::{self, Output, OutputStream};
 use crate::port::{LiveRow, Mailbox};
-use crate::settings::{FIRST_TURN_TOPICS, Rate};
+use crate::settings::{FIRST_TURN_TOPICS, Limits, Rate};
 use crate::{End, Shared, metrics};
 use challenge::Challenge;
 use inbound::{ClientFrames, Inbound};
@@ -102,6 +102,21 @@ struct Control {
     inbound: Inbound,
 }
 
+impl Control {
+    fn new(limits: &Limits, frames: ClientFrames) -> Self {
+        Self {
+            last_id: 0,
+            line: VecDeque::new(),
+            line_bytes: 0,
+            updates: bucket(limits.updates),
+            pings: bucket(limits.pings),
+            challenge: None,
+            next_nonce: 1,
+            inbound: Inbound::new(frames),
+        }
+    }
+}
+
 /// What the owner waits for.
 enum Event {
     Live(Vec<LiveRow>),
@@ -139,17 +154,7 @@ impl Session {
         frames: ClientFrames,
     ) -> impl Future<Output = ()> + Send {
         async move {
-            let limits = self.shared.settings.limits.clone();
-            let mut control = Control {
-                last_id: 0,
-                line: VecDeque::new(),
-                line_bytes: 0,
-                updates: bucket(limits.updates),
-                pings: bucket(limits.pings),
-                challenge: None,
-                next_nonce: 1,
-                inbound: Inbound::new(frames),
-            };
+            let mut control = Control::new(&self.shared.settings.limits, frames);
             let end = match self.admit(Frame::Started) {
                 Ok(()) => self.serve(Some(&mut control)).await,
                 Err(end) => end,
@@ -167,6 +172,7 @@ impl Session {
         async move {
             log_mutation(positions.len(), 0);
             self.register(Acknowledgement::StartedStatic, positions)
+                .boxed()
                 .await;
             let end = self.serve(None).await;
             self.close(end).await;
@@ -175,7 +181,7 @@ impl Session {
     }
 
     /// Goes, for a known reason, and lets others run meanwhile.
-    async fn close(mut self, end: End) {
+    async fn close(&mut self, end: End) {
         self.end = end;
         self.output.finish(end);
         // What still comes for it goes nowhere.
@@ -189,7 +195,8 @@ impl Session {
         }
     }
 
-    /// Handles events until one ends the stream.
+    /// Handles events until one ends the stream. What only an update needs is boxed: an idle stream keeps this
+    /// future, and its largest part with it.
     async fn serve(&mut self, mut control: Option<&mut Control>) -> End {
         // Moved only when it goes off: a busy stream puts its time off with every frame.
         let mut alarm = pin!(sleep_until(Instant::now()));
@@ -230,7 +237,7 @@ impl Session {
         match event {
             Event::Live(rows) => self.deliver_live(rows),
             Event::Heads(heads) => {
-                self.acknowledge(heads).await?;
+                self.acknowledge(heads).boxed().await?;
                 match control {
                     Some(control) => self.next_update(control).await,
                     None => Ok(()),
@@ -330,7 +337,7 @@ impl Session {
             && let Some(update) = control.line.pop_front()
         {
             control.line_bytes -= update.encoded_len;
-            let applied = self.apply(&update, control);
+            let applied = self.apply(&update, control).boxed();
             observed(operation!("stream.update"), applied).await?;
         }
         Ok(())

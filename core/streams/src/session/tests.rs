@@ -12,6 +12,7 @@ use xmtp_protocol::{Topic, TopicKind};
 use xmtp_store::Primary;
 use xmtp_test_support::{TestDatabase, eventually};
 
+use super::{Kind, Session};
 use crate::{
     ClientFrame, End, Frame, Interest, Limits, OutputStream, Rate, Settings, Shared, Streams,
     Update,
@@ -62,6 +63,17 @@ struct Instance {
     streams: Streams,
     shared: Arc<Shared>,
     shutdown: CancellationToken,
+}
+
+/// An instance may have many thousands of idle streams.
+#[tokio::test]
+async fn the_future_of_a_stream_is_small() {
+    let instance = Instance::start(settings()).await;
+    let (session, _output) =
+        Session::open(Arc::clone(&instance.shared), Kind::Bidirectional).unwrap();
+    let future = session.run_bidirectional(Box::pin(futures::stream::pending()));
+    let bytes = size_of_val(&future);
+    assert!(bytes <= 1408, "{bytes} bytes");
 }
 
 impl Instance {
