@@ -121,11 +121,17 @@ impl<'a> Iterator for Occurrences<'a> {
     }
 }
 
-/// Buffers of one call: small to begin with, since an idle stream keeps two of them, and grown to what a
-/// message needs. The second number is the library's own.
-fn buffers() -> BufferSettings {
-    BufferSettings::new(512, 32 * 1024)
+/// The buffer of a call's one answer. The second number is the library's own.
+fn answer_buffer() -> BufferSettings {
+    BufferSettings::new(512, YIELD_THRESHOLD)
 }
+
+/// The buffer of a call's requests: what the first of them needs, since an idle stream keeps it.
+fn request_buffer() -> BufferSettings {
+    BufferSettings::new(0, YIELD_THRESHOLD)
+}
+
+const YIELD_THRESHOLD: usize = 32 * 1024;
 
 /// The library's codec, but for requests, which stay [`Encoded`].
 pub(crate) struct EncodedCodec<U, M>(PhantomData<fn() -> (U, M)>);
@@ -143,7 +149,7 @@ impl<U: Message + Send + 'static, M: 'static> Codec for EncodedCodec<U, Encoded<
     type Decoder = EncodedDecoder<M>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<U, ()>::raw_encoder(buffers())
+        ProstCodec::<U, ()>::raw_encoder(answer_buffer())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -169,7 +175,7 @@ impl<M> Decoder for EncodedDecoder<M> {
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        buffers()
+        request_buffer()
     }
 }
 

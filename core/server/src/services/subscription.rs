@@ -69,11 +69,11 @@ impl Service<Request<Body>> for SubscriptionEndpoint {
 
 impl SubscriptionEndpoint {
     fn subscribe(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let limits = self.streams.limits().clone();
-        let inbound =
-            streaming::messages::<v1::SubscribeRequest>(request, limits.max_request_bytes)?;
+        let streams = self.streams.clone();
+        let max_bytes = streams.limits().max_request_bytes;
+        let inbound = streaming::messages::<v1::SubscribeRequest>(request, max_bytes)?;
         let inbound = inbound.map(move |frame| match frame {
-            Ok(frame) => client_frame(frame, &limits),
+            Ok(frame) => client_frame(frame, streams.limits()),
             Err(status) => Err(broken(&status)),
         });
         let output = self

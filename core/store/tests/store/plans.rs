@@ -46,7 +46,15 @@ impl Statement {
                 Self::parse(&serde_json::from_str(&described).unwrap())
             })
             .collect();
-        assert!(!statements.is_empty());
+        // An operator who asks how much there is has it counted.
+        let counted = [
+            include_str!("../../src/condition.rs"),
+            include_str!("../../src/inspect.rs"),
+        ];
+        let (of_operators, statements): (Vec<Self>, Vec<Self>) = statements
+            .into_iter()
+            .partition(|it| counted.iter().any(|source| source.contains(&it.sql)));
+        assert!(!of_operators.is_empty() && !statements.is_empty());
         statements
     }
 
