@@ -15,6 +15,7 @@ use xmtp_server::doctor::Ports;
 use xmtp_server::telemetry::Catalogue;
 
 use crate::failure::Failure;
+use crate::signals::CutOff;
 use crate::{demo, probe, serve, subsystems, tools};
 
 /// A self-hosted backend for XMTP over PostgreSQL 17 or later.
@@ -159,7 +160,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => {
             let log_level = args.log_level;
             let server = args.source.configure()?;
-            Ok(serve::run(server, log_level, |_| Ok(()))?)
+            Ok(serve::run(server, log_level, |_| Ok(()), tell_cut_off)?)
         }
         Command::Dev(args) => args.serve(),
         Command::Demo(args) => {
@@ -256,8 +257,18 @@ impl DevArgs {
                  Stop it with Ctrl-C.\n"
             ))
         };
-        Ok(serve::run(configure(parse(&text)?)?, None, announce)?)
+        Ok(serve::run(
+            configure(parse(&text)?)?,
+            None,
+            announce,
+            tell_cut_off,
+        )?)
     }
+}
+
+/// Says why a server is cut off.
+fn tell_cut_off(why: CutOff) {
+    Failure::from(why).tell(io::stderr());
 }
 
 fn parse(text: &str) -> Result<Document, Failure> {

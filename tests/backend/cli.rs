@@ -371,6 +371,7 @@ async fn a_second_signal_ends_the_process_at_once() {
     .await;
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended().await.code(), Some(1), "{}", server.log());
+    assert!(server.log().contains("SECOND_SIGNAL: "), "{}", server.log());
     let answer = publish.await.expect("the client ends");
     assert!(answer.is_err(), "the publish had no chance");
     lock.rollback().await.expect("the lock is given up");
