@@ -13,6 +13,7 @@ use xmtp_server::config::sections::LogLevel;
 use xmtp_server::config::{Document, OwnedSchema, Source, example, reference, schema};
 use xmtp_server::doctor::Ports;
 use xmtp_server::telemetry::Catalogue;
+use xmtp_server::telemetry::monitoring::{alert_rules, dashboard};
 
 use crate::failure::Failure;
 use crate::signals::CutOff;
@@ -55,6 +56,10 @@ enum Command {
     Subsystems,
     /// Describe the metrics of this build, as a page of Markdown.
     Metrics,
+    /// Print alert rules for Prometheus.
+    Alerts,
+    /// Print a dashboard for Grafana.
+    Dashboard,
 }
 
 #[derive(Subcommand)]
@@ -199,6 +204,8 @@ fn execute(command: Command) -> Result<(), Failure> {
             let page = Catalogue::new(&subsystems::all()).markdown();
             Ok(io::stdout().write_all(page.as_bytes())?)
         }
+        Command::Alerts => Ok(io::stdout().write_all(alert_rules().as_bytes())?),
+        Command::Dashboard => Ok(io::stdout().write_all(dashboard().as_bytes())?),
         Command::Subsystems => {
             for subsystem in subsystems::all() {
                 print(subsystem.name())?;
