@@ -13,8 +13,10 @@ use xmtp_server::config::sections::LogLevel;
 use xmtp_server::config::{Document, OwnedSchema, Source, example, reference, schema};
 use xmtp_server::doctor::Ports;
 use xmtp_server::telemetry::Catalogue;
+use xmtp_server::telemetry::monitoring::{alert_rules, dashboard};
 
 use crate::failure::Failure;
+use crate::signals::CutOff;
 use crate::{demo, probe, serve, subsystems, tools};
 
 /// A self-hosted backend for XMTP over PostgreSQL 17 or later.
@@ -54,6 +56,10 @@ enum Command {
     Subsystems,
     /// Describe the metrics of this build, as a page of Markdown.
     Metrics,
+    /// Print alert rules for Prometheus.
+    Alerts,
+    /// Print a dashboard for Grafana.
+    Dashboard,
 }
 
 #[derive(Subcommand)]
@@ -159,7 +165,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => {
             let log_level = args.log_level;
             let server = args.source.configure()?;
-            Ok(serve::run(server, log_level, |_| Ok(()))?)
+            Ok(serve::run(server, log_level, |_| Ok(()), tell_cut_off)?)
         }
         Command::Dev(args) => args.serve(),
         Command::Demo(args) => {
@@ -198,6 +204,8 @@ fn execute(command: Command) -> Result<(), Failure> {
             let page = Catalogue::new(&subsystems::all()).markdown();
             Ok(io::stdout().write_all(page.as_bytes())?)
         }
+        Command::Alerts => Ok(io::stdout().write_all(alert_rules().as_bytes())?),
+        Command::Dashboard => Ok(io::stdout().write_all(dashboard().as_bytes())?),
         Command::Subsystems => {
             for subsystem in subsystems::all() {
                 print(subsystem.name())?;
@@ -256,8 +264,18 @@ impl DevArgs {
                  Stop it with Ctrl-C.\n"
             ))
         };
-        Ok(serve::run(configure(parse(&text)?)?, None, announce)?)
+        Ok(serve::run(
+            configure(parse(&text)?)?,
+            None,
+            announce,
+            tell_cut_off,
+        )?)
     }
+}
+
+/// Says why a server is cut off.
+fn tell_cut_off(why: CutOff) {
+    Failure::from(why).tell(io::stderr());
 }
 
 fn parse(text: &str) -> Result<Document, Failure> {

@@ -11,6 +11,7 @@ use xmtp_store::{ErrorKind, SchemaProblem, StartupCheckError, StoreError};
 use crate::demo::DemoError;
 use crate::probe::NotReady;
 use crate::serve::ServeError;
+use crate::signals::CutOff;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,8 @@ pub(crate) enum Failure {
     Config(#[from] ConfigErrors),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(transparent)]
@@ -73,6 +76,8 @@ impl Failure {
             Self::Source(_) => Code::ConfigSource,
             Self::Config(errors) => errors.iter().next().map_or(Code::ConfigCheck, of_config),
             Self::Serve(error) => of_serve(error),
+            Self::CutOff(CutOff::SecondSignal) => Code::SecondSignal,
+            Self::CutOff(CutOff::Overdue) => Code::DrainOverdue,
             Self::Start(error) => of_start(error),
             Self::NotReady(_) => Code::NotReady,
             Self::Checks { .. } => Code::ChecksFailed,
@@ -136,6 +141,7 @@ codes! {
     TelemetryFailed "TELEMETRY_FAILED"
     SystemRefused "SYSTEM_REFUSED"
     SecondSignal "SECOND_SIGNAL"
+    DrainOverdue "DRAIN_OVERDUE"
     NotReady "NOT_READY"
     ChecksFailed "CHECKS_FAILED"
     DemoFailed "DEMO_FAILED"
@@ -160,7 +166,6 @@ fn of_serve(error: &ServeError) -> Code {
         ServeError::Metrics(_) | ServeError::Logging(_) => Code::TelemetryFailed,
         ServeError::Start(error) => of_start(error),
         ServeError::System(_) => Code::SystemRefused,
-        ServeError::SecondSignal => Code::SecondSignal,
     }
 }
 

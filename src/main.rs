@@ -5,6 +5,7 @@ mod demo;
 mod failure;
 mod probe;
 mod serve;
+mod signals;
 mod subsystems;
 mod tools;
 

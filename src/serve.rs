@@ -4,10 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_logging};
 use xmtp_server::{Server, StartError};
+
+use crate::signals::{self, CutOff};
 
 /// Why the process ends without having served to its end.
 #[derive(Debug, thiserror::Error)]
@@ -20,16 +21,15 @@ pub(crate) enum ServeError {
     Start(#[from] StartError),
     #[error("the system refuses what a server needs: {}", .0.kind())]
     System(#[from] io::Error),
-    #[error("ended by a second signal")]
-    SecondSignal,
 }
 
-/// Serves until a signal, then drains; a second signal ends the process at once. `announce` is told
-/// the address of the gRPC port.
+/// Serves until a signal, then drains; a second signal, or a drain that does not end, ends the process, and `tell`
+/// says why. `announce` is told the address of the gRPC port.
 pub(crate) fn run(
     server: Server,
     log_level: Option<LogLevel>,
     announce: impl FnOnce(SocketAddr) -> io::Result<()>,
+    tell: impl FnOnce(CutOff) + Send + 'static,
 ) -> Result<(), ServeError> {
     let metrics = Metrics::install(server.catalogue().clone())?;
     let settings = &server.config().server;
@@ -38,45 +38,21 @@ pub(crate) fn run(
         log_level.unwrap_or(settings.log_level),
         settings.log_format,
     )?;
+    let mut signal = signals::watch(server.exit_limit(), tell)?;
     let runtime = Runtime::new()?;
     let outcome = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
         let running = tokio::select! {
             started = server.with_metrics(metrics).start() => started?,
-            () = signals.next() => return Ok(()),
+            _ = &mut signal => return Ok(()),
         };
         let announced = announce(running.local_addr());
         if announced.is_ok() {
-            signals.next().await;
+            let _ = signal.await;
         }
-        tokio::select! {
-            () = running.stop() => Ok(announced?),
-            () = signals.next() => Err(ServeError::SecondSignal),
-        }
+        running.stop().await;
+        Ok(announced?)
     });
     // A stuck read must not hold the exit.
     runtime.shutdown_background();
     outcome
-}
-
-/// What asks the process to end.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

@@ -12,6 +12,7 @@ mod identity;
 mod pgbench;
 mod publish;
 mod server;
+mod start;
 mod streams;
 mod telemetry;
 mod wire;
@@ -31,7 +32,8 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
+    ("start", || start::measure().boxed_local()),
     ("publish", || publish::measure().boxed_local()),
     ("identity", || identity::measure().boxed_local()),
     ("latency", || streams::latency::measure().boxed_local()),

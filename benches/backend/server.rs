@@ -4,6 +4,8 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::sink;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -59,6 +61,19 @@ impl Server {
     /// A connection of its own.
     pub(crate) async fn connect(&self) -> Channel {
         connect(self.address).await
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        let pid = self.child.id().expect("it runs").try_into();
+        let pid = Pid::from_raw(pid.expect("a process id"));
+        kill(pid, Signal::SIGTERM).expect("the program takes signals");
+    }
+
+    /// Waits for its end, which has to be a success.
+    pub(crate) async fn ended(mut self) {
+        let ended = self.child.wait().await.expect("it can be waited for");
+        assert!(ended.success(), "the program ends by itself: {ended}");
     }
 
     /// Processor time that it has spent, seconds.

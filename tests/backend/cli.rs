@@ -291,6 +291,21 @@ mod full_build {
     }
 
     #[tokio::test]
+    async fn the_committed_alerts_and_dashboard_are_the_printed_ones() {
+        let committed = [
+            ("alerts", include_str!("../../docs/monitoring/alerts.yml")),
+            (
+                "dashboard",
+                include_str!("../../docs/monitoring/dashboard.json"),
+            ),
+        ];
+        for (command, file) in committed {
+            let output = run([command]).await;
+            assert!(stdout(&output) == file, "stale: run ci/generated");
+        }
+    }
+
+    #[tokio::test]
     async fn dev_serves_and_keeps_its_data_when_it_is_killed() {
         let folder = tempfile::TempDir::new().expect("a temporary folder");
         let data = folder.path().join("data");
@@ -371,6 +386,7 @@ async fn a_second_signal_ends_the_process_at_once() {
     .await;
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended().await.code(), Some(1), "{}", server.log());
+    assert!(server.log().contains("SECOND_SIGNAL: "), "{}", server.log());
     let answer = publish.await.expect("the client ends");
     assert!(answer.is_err(), "the publish had no chance");
     lock.rollback().await.expect("the lock is given up");

@@ -2,24 +2,38 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use http::{Request, Version};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::{Code, Status, Streaming};
 use xmtp_protocol::TopicKind;
+use xmtp_protocol::client::{ConfigurationServiceClient, SubscriptionServiceClient};
 use xmtp_protocol::proto::grpc::health::v1::HealthCheckResponse;
 use xmtp_protocol::proto::grpc::health::v1::health_check_response::ServingStatus;
 use xmtp_protocol::proto::xmtp::backend::v1::{
-    PublishRequest, QueryRequest, SubscribeRequest, SubscribeStaticRequest,
+    GetConfigurationRequest, PublishRequest, QueryRequest, SubscribeRequest, SubscribeStaticRequest,
 };
-use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::{group_message, topic};
+use xmtp_test_support::{TestDatabase, eventually};
 
-use crate::harness::{Backend, query, within};
+use crate::harness::{Backend, connect, query, within};
 use crate::health::named;
+use crate::process::Process;
 use crate::publish;
 use crate::raw::{self, frame};
 use crate::storage::{Stranger, publishes_wait};
+
+const STATIC_PATH: &str = "/xmtp.backend.v1.SubscriptionService/SubscribeStatic";
 
 /// Beyond every deadline of a drain, for a busy machine.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -114,26 +128,26 @@ async fn ops_007_a_drain_finishes_what_runs_and_refuses_what_comes() {
         // No body is read, no path looked up.
         raw::native(address, publish::PATH, frame(b"\xff"), &[]).await,
         raw::native(address, "/nothing.Nothing/Nothing", frame(b""), &[]).await,
-        raw::web(
-            address,
-            "/xmtp.backend.v1.SubscriptionService/SubscribeStatic",
-            frame(b""),
-            &[],
-        )
-        .await,
+        raw::web(address, STATIC_PATH, frame(b""), &[]).await,
     ] {
         assert_eq!(answer.code(), Code::Unavailable);
         assert_eq!(answer.status().message(), "server is shutting down");
         assert!(answer.header("x-request-id").is_some());
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     }
-    // S02: a browser's question is answered in every state.
-    let preflight = raw::preflight(address, publish::PATH, "authorization,content-type").await;
-    assert!(preflight.http.is_success());
-    assert_eq!(
-        preflight.header("access-control-allow-headers"),
-        Some("authorization,content-type")
-    );
+    // S02: a browser's question is answered in every state, whatever it asks about.
+    let headers = "authorization,content-type,traceparent,tracestate,x-grpc-web";
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        for path in [publish::PATH, STATIC_PATH, "/nothing.Nothing/Nothing"] {
+            let preflight = raw::preflight_over(version, address, path, headers).await;
+            assert!(preflight.http.is_success(), "{path}");
+            assert_eq!(preflight.header("access-control-allow-origin"), Some("*"));
+            assert_eq!(
+                preflight.header("access-control-allow-headers"),
+                Some(headers)
+            );
+        }
+    }
     assert!(!stopping.is_finished());
 
     stranger.commit().await;
@@ -202,7 +216,7 @@ async fn s36_a_peer_that_reads_nothing_does_not_hold_the_exit() {
     };
     let frozen = raw::open_web(
         backend.address,
-        "/xmtp.backend.v1.SubscriptionService/SubscribeStatic",
+        STATIC_PATH,
         frame(&subscribe.encode_to_vec()),
         &[],
     )
@@ -258,4 +272,152 @@ async fn ops_008_an_answer_that_nobody_reads_is_dropped_at_the_deadline() {
     assert!(elapsed >= Duration::from_millis(300), "{elapsed:?}");
     assert!(elapsed < MARGIN, "{elapsed:?}");
     drop(unread);
+}
+
+#[tokio::test]
+async fn ops_008_peers_that_say_nothing_or_half_of_it_do_not_hold_the_exit() {
+    let backend = Backend::start().await;
+    let mut peers = Vec::new();
+    for said in [
+        &b""[..],
+        b"P",
+        b"POST / HTTP/1.1\r\nhost: a",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        // And the start of a frame of settings.
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04",
+    ] {
+        let mut peer = TcpStream::connect(backend.address)
+            .await
+            .expect("connected");
+        peer.write_all(said).await.expect("sent");
+        peers.push(peer);
+    }
+    let start = Instant::now();
+    backend.stop().await;
+    // The deadline of the drain is twice as far away.
+    assert!(start.elapsed() < MARGIN, "{:?}", start.elapsed());
+    for mut peer in peers {
+        let mut rest = Vec::new();
+        // The end, or a reset: the connection is over.
+        let _ = within(peer.read_to_end(&mut rest)).await;
+    }
+}
+
+/// Sends the head of a publish over HTTP/1.1 and waits until its handler asks for the body.
+async fn half_a_request(backend: &Backend) -> TcpStream {
+    let mut peer = TcpStream::connect(backend.address)
+        .await
+        .expect("connected");
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc-web+proto\r\n\
+         content-length: 1000\r\nexpect: 100-continue\r\n\r\n",
+        publish::PATH
+    );
+    peer.write_all(head.as_bytes()).await.expect("sent");
+    let mut answer = vec![0; 12];
+    within(peer.read_exact(&mut answer))
+        .await
+        .expect("answered");
+    assert_eq!(answer, b"HTTP/1.1 100");
+    // A prefix that promises more than comes.
+    peer.write_all(&[0, 0, 0, 3, 0xe3, 1]).await.expect("sent");
+    peer
+}
+
+#[tokio::test]
+async fn ops_008_half_sent_requests_are_answered_at_the_deadline() {
+    let backend = Backend::with("server.max_drain_duration_ms = 300").await;
+    let mut peer = half_a_request(&backend).await;
+    // The same over HTTP/2: one frame of a body that does not end.
+    let stream = TcpStream::connect(backend.address)
+        .await
+        .expect("connected");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("HTTP/2 is spoken");
+    tokio::spawn(connection);
+    let part = Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(&[0, 0])));
+    let body = futures::stream::once(async { part }).chain(futures::stream::pending());
+    let request = Request::post(format!("http://{}{}", backend.address, publish::PATH))
+        .header("content-type", "application/grpc")
+        .body(StreamBody::new(Box::pin(body)))
+        .expect("legal");
+    let answer = tokio::spawn(sender.send_request(request));
+
+    let start = Instant::now();
+    backend.stop().await;
+    let elapsed = start.elapsed();
+    assert!(elapsed >= Duration::from_millis(300), "{elapsed:?}");
+    assert!(elapsed < MARGIN, "{elapsed:?}");
+    let mut said = Vec::new();
+    let _ = within(peer.read_to_end(&mut said)).await;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("grpc-status: 14"), "{said}");
+    let answer = within(answer).await.expect("no panic").expect("answered");
+    assert_eq!(answer.headers()["grpc-status"], "14");
+}
+
+#[tokio::test]
+async fn ops_007_a_stream_that_opens_as_the_drain_begins_ends_as_well() {
+    let backend = Backend::start().await;
+    let channel = backend.connect().await;
+    let openings = (0..50).map(|number| {
+        let mut client = SubscriptionServiceClient::new(channel.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_micros(100 * number)).await;
+            let inbound = futures::stream::pending::<SubscribeRequest>();
+            match client.subscribe(inbound).await {
+                Ok(opened) => end(opened.into_inner()).await,
+                Err(refused) => refused,
+            }
+        })
+    });
+    let openings: Vec<_> = openings.collect();
+    // A unary request in flight: connections are not what ends the streams.
+    let _unfinished = half_a_request(&backend).await;
+    let stopping = tokio::spawn(backend.stop());
+    for ended in within(join_all(openings)).await {
+        let status = ended.expect("no panic");
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), "server is shutting down");
+    }
+    assert!(!stopping.is_finished(), "a request is in flight");
+    stopping.abort();
+}
+
+#[tokio::test]
+async fn ops_008_a_log_that_nobody_reads_does_not_hold_the_exit() {
+    let database = TestDatabase::create().await;
+    let settings = "server.max_drain_duration_ms = 200";
+    let (mut child, log, address) = Process::serve_unread(&database, settings).await;
+    // Each request is a line. Once the pipe is full, whoever writes one waits for ever.
+    let channel = connect(address).await;
+    let mut client = ConfigurationServiceClient::new(channel);
+    let until_stuck = async {
+        loop {
+            let call = client.get_configuration(GetConfigurationRequest {});
+            match timeout(Duration::from_secs(3), call).await {
+                Ok(answer) => drop(answer.expect("served")),
+                Err(_) => break,
+            }
+        }
+    };
+    within(until_stuck).await;
+    let start = Instant::now();
+    let pid = child
+        .id()
+        .expect("it runs")
+        .try_into()
+        .expect("a process id");
+    kill(Pid::from_raw(pid), Signal::SIGTERM).expect("sent");
+    let ended = within(child.wait()).await.expect("it ends");
+    // The drain deadline and five seconds, and what this machine needs to notice.
+    assert!(
+        start.elapsed() < Duration::from_secs(7),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(ended.code(), Some(1));
+    drop(log);
 }

@@ -9,7 +9,8 @@ use std::process::{ExitStatus, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use xmtp_test_support::{PATIENCE, TestDatabase, eventually};
 
@@ -65,12 +66,7 @@ impl Process {
     /// Serves `database`; answers when it does.
     pub(crate) async fn serve(database: &TestDatabase, settings: &str) -> Self {
         let document = document(database, settings);
-        // The log's own field: {..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}
-        Self::start(["serve", "--config", &document], |line| {
-            let (_, rest) = line.split_once("\"serving\",\"local_addr\":\"")?;
-            rest.split_once('"')?.0.parse().ok()
-        })
-        .await
+        Self::start(["serve", "--config", &document], serving).await
     }
 
     /// Serves with a database of the program's own, in `folder`.
@@ -113,6 +109,29 @@ impl Process {
         }
     }
 
+    /// Serves `database` with a log that nobody reads any more once it serves; also answers the log, to be kept.
+    pub(crate) async fn serve_unread(
+        database: &TestDatabase,
+        settings: &str,
+    ) -> (Child, Lines<BufReader<ChildStdout>>, SocketAddr) {
+        let document = document(database, settings);
+        let mut child = program(["serve", "--config", &document])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let address = loop {
+            let line = timeout(PATIENCE, lines.next_line())
+                .await
+                .expect("the server serves");
+            let line = line.expect("it writes text").expect("it has not ended");
+            if let Some(address) = serving(&line) {
+                break address;
+            }
+        };
+        (child, lines, address)
+    }
+
     /// The URL for clients.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -144,6 +163,13 @@ impl Process {
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("the program can be killed");
     }
+}
+
+/// The address in the line that says that a server serves:
+/// `{..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}`.
+fn serving(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once("\"serving\",\"local_addr\":\"")?;
+    rest.split_once('"')?.0.parse().ok()
 }
 
 fn read(path: &Path) -> String {

@@ -237,11 +237,25 @@ pub(crate) async fn web(
 
 /// A browser's question whether it may send `headers`.
 pub(crate) async fn preflight(address: SocketAddr, path: &str, headers: &str) -> Answer {
+    preflight_over(Version::HTTP_11, address, path, headers).await
+}
+
+/// The same over HTTP/1.1 or HTTP/2.
+pub(crate) async fn preflight_over(
+    version: Version,
+    address: SocketAddr,
+    path: &str,
+    headers: &str,
+) -> Answer {
     let request = Request::options(path)
         .header("origin", "https://app.example.org")
         .header("access-control-request-method", "POST")
         .header("access-control-request-headers", headers)
         .body(Full::default())
         .expect("the request is legal");
-    Answer::collect(http1(address, request).await, true).await
+    let response = match version {
+        Version::HTTP_2 => http2(address, request).await,
+        _ => http1(address, request).await,
+    };
+    Answer::collect(response, true).await
 }

@@ -46,6 +46,11 @@ const SERVICES: [&str; 5] = [
 /// Time for streams to end once they are told to.
 const STREAM_END_GRACE: Duration = Duration::from_secs(1);
 
+/// Time after the drain deadline for everything to stop. The process has 5 seconds (OPS-008).
+const STOP_GRACE: Duration = Duration::from_secs(4);
+/// Time after the drain deadline for the process to end by itself.
+const EXIT_GRACE: Duration = Duration::from_millis(4500);
+
 /// Why the server does not start. Shows no configured value but listen addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -120,6 +125,11 @@ impl Server {
     /// Core's part of the configuration.
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Time from a signal until the process has ended, whatever hangs (OPS-008).
+    pub fn exit_limit(&self) -> Duration {
+        self.config.server.max_drain_duration_ms.milliseconds() + EXIT_GRACE
     }
 
     /// What its telemetry can say.
@@ -351,24 +361,30 @@ impl RunningServer {
     }
 
     /// Drains and stops: health says so, streams end, new requests are refused, admitted unary requests
-    /// have until the drain deadline (OPS-007, OPS-008).
+    /// have until the drain deadline, and all the rest four seconds more (OPS-007, OPS-008).
     pub async fn stop(self) {
-        tracing::info!("draining");
         self.readiness.drain();
         self.admission.close();
         self.end_streams.cancel();
+        // Said once it is so: a log that nobody reads may keep its writer.
+        tracing::info!("draining");
         if timeout(self.drain, self.admission.drained()).await.is_err() {
-            tracing::warn!("drain deadline passed with requests in flight");
             self.admission.expire();
+            tracing::warn!("drain deadline passed with requests in flight");
         }
         self.end_watches.cancel();
         self.stop.cancel();
         self.tasks.close();
-        self.tasks.wait().await;
-        // Sessions end by themselves; one that a stuck read holds goes with the process.
-        let _ = timeout(STREAM_END_GRACE, self.streams.stopped()).await;
-        self.primary.close();
-        stop_database(self.database).await;
+        let stopped = async {
+            self.tasks.wait().await;
+            // Sessions end by themselves; one that a stuck read holds goes with the process.
+            let _ = timeout(STREAM_END_GRACE, self.streams.stopped()).await;
+            self.primary.close();
+            stop_database(self.database).await;
+        };
+        if timeout(STOP_GRACE, stopped).await.is_err() {
+            tracing::warn!("what does not stop is left behind");
+        }
         tracing::info!("stopped");
     }
 }

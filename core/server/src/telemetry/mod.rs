@@ -6,6 +6,7 @@ pub(crate) mod families;
 mod listener;
 mod logging;
 mod metrics;
+pub mod monitoring;
 pub(crate) mod operations;
 pub mod route;
 pub mod trace_context;
