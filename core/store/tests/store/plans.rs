@@ -224,7 +224,8 @@ impl Plan {
                         (node["Index Cond"].is_string() && node["Filter"].is_null())
                             || self.is_limited(node)
                     }
-                    "Bitmap Heap Scan" => node["Filter"].is_null(),
+                    // By the place of a row that this statement has found already.
+                    "Tid Scan" | "Bitmap Heap Scan" => node["Filter"].is_null(),
                     // The target of a write: what feeds it is a node of its own.
                     "ModifyTable" => true,
                     _ => false,
