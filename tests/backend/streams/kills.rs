@@ -207,8 +207,10 @@ fn report(line: &str) {
 }
 
 async fn serve(database: &TestDatabase) -> Process {
+    // A slow machine is no failure of an instance: who waits for a lock of the killed one has time.
     let settings = format!(
-        "{UNLIMITED}\nstreams.poll_interval_ms = 10\ndatabase.max_connections = {CONNECTIONS}"
+        "{UNLIMITED}\nstreams.poll_interval_ms = 10\ndatabase.max_connections = {CONNECTIONS}\n\
+         database.max_statement_timeout_ms = 30000\npublishing.max_publish_duration_ms = 40000"
     );
     Process::serve(database, &settings).await
 }
