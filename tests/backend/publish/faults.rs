@@ -22,7 +22,7 @@ use crate::storage::{Stranger, no_publish_locks};
 
 #[tokio::test]
 async fn arc_051_a_publish_that_waits_too_long_is_timed_out_and_leaves_no_lock() {
-    let backend = Backend::with("database.max_statement_timeout_ms = 200").await;
+    let backend = Backend::with("database.max_statement_timeout_ms = 2000").await;
     let group = topic(TopicKind::GroupMessage, 1);
     let stranger = Stranger::on_topic(&backend.database, &group).await;
     failed(
