@@ -8,9 +8,9 @@ use tonic::Code;
 use xmtp_protocol::client::HealthClient;
 use xmtp_protocol::proto::grpc::health::v1::health_check_response::ServingStatus;
 use xmtp_protocol::proto::grpc::health::v1::{HealthCheckRequest, HealthListRequest};
-use xmtp_test_support::eventually;
 
 use crate::harness::{Backend, configured};
+use crate::streams::LockedTable;
 
 /// The names of a build without features.
 const NAMES: [&str; 6] = [
@@ -74,36 +74,16 @@ async fn ops_005_no_connection_is_accepted_before_the_server_is_ready() {
     let first = Backend::start().await;
     let database = first.stop().await;
     // Whoever starts waits for this.
-    let mut held = database.connect().await;
-    for statement in ["BEGIN", "LOCK TABLE _sqlx_migrations"] {
-        sqlx::query(statement)
-            .execute(&mut held)
-            .await
-            .expect("held");
-    }
+    let mut held = LockedTable::new(&database, "_sqlx_migrations").await;
     let address: SocketAddr = TcpListener::bind("127.0.0.1:0")
         .and_then(|free| free.local_addr())
         .expect("a free port");
     let listen = format!("server.listen = \"{address}\"");
     let server = configured(&database, &listen);
     let looking = async {
-        let mut looking = database.connect().await;
-        eventually("the start waits", async || {
-            let waits: i64 = sqlx::query_scalar(
-                "SELECT count(*) FROM pg_locks
-                 WHERE NOT granted AND relation = '_sqlx_migrations'::regclass",
-            )
-            .fetch_one(&mut looking)
-            .await
-            .expect("locks can be counted");
-            (waits > 0).then_some(())
-        })
-        .await;
+        held.blocks(1).await;
         assert!(TcpStream::connect(address).await.is_err());
-        sqlx::query("ROLLBACK")
-            .execute(&mut held)
-            .await
-            .expect("let go");
+        held.unlock().await;
     };
     let (running, ()) = futures::future::join(server.start(), looking).await;
     let running = running.expect("starts");

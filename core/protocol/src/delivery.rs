@@ -4,10 +4,10 @@
 //! The stored canonical encoding is therefore copied into the message that delivers it, and no
 //! payload is decoded on the way out.
 
-use bytes::{BufMut, BytesMut};
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use bytes::BytesMut;
 
 use crate::MessageHash;
+use crate::wire::{nested_len, put_bytes, put_nested, put_varint, varint_len};
 
 /// The most bytes that delivering one envelope adds to its canonical encoding, in the frame or
 /// response that holds nothing else (OPS-021).
@@ -135,37 +135,4 @@ fn put_meta(stored: &StoredEnvelope<'_>, lengths: &MetaLengths, out: &mut BytesM
         stored.is_commit_or_proposal.into(),
         out,
     );
-}
-
-/// The length of an implicit integer field, which is left out at zero. Every field number here fits
-/// a tag of one byte.
-fn varint_len(value: u64) -> usize {
-    if value == 0 {
-        0
-    } else {
-        key_len(ONLY_FIELD) + encoded_len_varint(value)
-    }
-}
-
-/// The length of a field that holds `len` bytes.
-fn nested_len(len: usize) -> usize {
-    key_len(ONLY_FIELD) + encoded_len_varint(len as u64) + len
-}
-
-fn put_varint(field: u32, value: u64, out: &mut BytesMut) {
-    if value != 0 {
-        encode_key(field, WireType::Varint, out);
-        encode_varint(value, out);
-    }
-}
-
-/// Opens a field that holds the `len` bytes that follow.
-fn put_nested(field: u32, len: usize, out: &mut BytesMut) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(len as u64, out);
-}
-
-fn put_bytes(field: u32, bytes: &[u8], out: &mut BytesMut) {
-    put_nested(field, bytes.len(), out);
-    out.put_slice(bytes);
 }

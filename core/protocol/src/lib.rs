@@ -49,6 +49,7 @@ mod payload;
 pub mod proto;
 mod topic;
 mod validator;
+pub mod wire;
 
 pub use cursor::{SequenceId, SequenceIdError};
 pub use delivery::{MAX_DELIVERY_OVERHEAD_BYTES, StoredEnvelope};

@@ -4,11 +4,12 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, uint64};
+use prost::encoding::{encoded_len_varint, key_len};
 use smallvec::SmallVec;
 use xmtp_protocol::proto::xmtp::backend::v1::{
     Ping, Pong, subscribe_response, subscribe_static_response,
 };
+use xmtp_protocol::wire::{nested_len, put_bytes, put_nested, put_varint, varint_len};
 use xmtp_streams::{Frame, Target};
 
 /// The parts of one message, in their order. Most have one.
@@ -77,9 +78,9 @@ fn numbered_targets(field: u32, number: u64, targets: &[Target]) -> Parts {
         .iter()
         .map(|target| nested_len(target_len(target)))
         .sum();
-    let len = number_len(NUMBER, number) + targets_len;
+    let len = varint_len(number) + targets_len;
     let mut out = begin(field, len, len);
-    put_number(NUMBER, number, &mut out);
+    put_varint(NUMBER, number, &mut out);
     for target in targets {
         put_nested(TARGETS, target_len(target), &mut out);
         put_target(target, &mut out);
@@ -90,39 +91,14 @@ fn numbered_targets(field: u32, number: u64, targets: &[Target]) -> Parts {
 /// Bytes of a `CatchupTarget`.
 fn target_len(target: &Target) -> usize {
     let topic_len = nested_len(target.topic.as_bytes().len());
-    nested_len(topic_len) + number_len(2, target.through.into())
+    nested_len(topic_len) + varint_len(target.through.into())
 }
 
 fn put_target(target: &Target, out: &mut BytesMut) {
     let topic = target.topic.as_bytes();
     put_nested(1, nested_len(topic.len()), out);
-    put_nested(1, topic.len(), out);
-    out.put_slice(topic);
-    put_number(2, target.through.into(), out);
-}
-
-/// Bytes of a field that holds `len` bytes. Every field number here fits a key of one byte.
-fn nested_len(len: usize) -> usize {
-    key_len(1) + encoded_len_varint(len as u64) + len
-}
-
-fn put_nested(field: u32, len: usize, out: &mut BytesMut) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(len as u64, out);
-}
-
-/// Bytes of a number, which is left out at zero.
-fn number_len(field: u32, number: u64) -> usize {
-    match number {
-        0 => 0,
-        number => uint64::encoded_len(field, &number),
-    }
-}
-
-fn put_number(field: u32, number: u64, out: &mut BytesMut) {
-    if number != 0 {
-        uint64::encode(field, &number, out);
-    }
+    put_bytes(1, topic, out);
+    put_varint(2, target.through.into(), out);
 }
 
 fn messages(field: u32, rows: &[Bytes]) -> Parts {
@@ -146,6 +122,7 @@ fn messages(field: u32, rows: &[Bytes]) -> Parts {
 
 #[cfg(test)]
 mod tests {
+    use prost::encoding::encode_varint;
     use xmtp_protocol::proto::xmtp::backend::v1::subscribe_response::{Applied, Response, Started};
     use xmtp_protocol::proto::xmtp::backend::v1::subscribe_static_response as r#static;
     use xmtp_protocol::proto::xmtp::backend::v1::{
@@ -238,8 +215,7 @@ mod tests {
     fn row(length: usize) -> Bytes {
         let mut out = BytesMut::new();
         let payload = [&[0x7a][..], &varint(length), &vec![1; length]].concat();
-        put_nested(1, payload.len(), &mut out);
-        out.put_slice(&payload);
+        put_bytes(1, &payload, &mut out);
         out.freeze()
     }
 

@@ -1,6 +1,7 @@
 //! The one place where typed errors become gRPC statuses (API-281).
 
 use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
@@ -17,6 +18,16 @@ use crate::telemetry::families::PUBLISH_REJECTIONS;
 
 /// The answer while the server drains (OPS-007).
 pub(crate) const SHUTTING_DOWN: &str = "server is shutting down";
+
+/// A status as the end of an answer that has begun.
+pub(crate) fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    if status.add_header(&mut trailers).is_err() {
+        let internal = HeaderValue::from(Code::Internal as u16);
+        trailers.insert(Status::GRPC_STATUS, internal);
+    }
+    trailers
+}
 
 /// A failed database operation, counted by kind.
 pub(crate) fn store(error: &StoreError) -> Status {

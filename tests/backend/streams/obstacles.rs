@@ -12,7 +12,7 @@ use crate::storage::topic_key;
 const SHARED_BARRIER: &str = "SELECT pg_advisory_xact_lock_shared(2020439152, 2)";
 
 /// A table that nobody can read: `topic_watermark` stops head reads, `envelopes` stops history reads and the
-/// tailer.
+/// tailer, `allocation_boundary` the tailer's recovery, `_sqlx_migrations` a start.
 pub(crate) struct LockedTable {
     connection: PgConnection,
     /// Outside the transaction, which would see the sessions of its first look for ever.

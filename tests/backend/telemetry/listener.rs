@@ -14,6 +14,7 @@ use super::watch::Watch;
 use crate::harness::{Backend, configured, within};
 use crate::raw;
 use crate::storage::{Stranger, publishes_wait};
+use crate::streams::LockedTable;
 
 /// Asks a telemetry listener.
 pub(super) async fn ask(
@@ -87,13 +88,7 @@ fn ops_005_readyz_says_what_the_start_waits_for_and_healthz_that_it_lives() {
     Watch::run(LogLevel::Off, async |watch| {
         let database = Backend::start().await.stop().await;
         // Whoever starts waits for this.
-        let mut held = database.connect().await;
-        for statement in ["BEGIN", "LOCK TABLE _sqlx_migrations"] {
-            sqlx::query(statement)
-                .execute(&mut held)
-                .await
-                .expect("held");
-        }
+        let held = LockedTable::new(&database, "_sqlx_migrations").await;
         let (address, grpc) = (free_address(), free_address());
         let settings =
             format!("server.listen = \"{grpc}\"\ntelemetry.metrics_listen = \"{address}\"");
@@ -117,10 +112,7 @@ fn ops_005_readyz_says_what_the_start_waits_for_and_healthz_that_it_lives() {
             assert!(metrics.contains("\nxmtp_backend_ready 0\n"));
             assert!(tokio::net::TcpStream::connect(grpc).await.is_err());
 
-            sqlx::query("ROLLBACK")
-                .execute(&mut held)
-                .await
-                .expect("let go");
+            held.unlock().await;
         };
         let (running, ()) = futures::future::join(starting, looking).await;
         let running = running.expect("starts");
@@ -169,16 +161,7 @@ fn ops_006_readyz_stays_ready_while_streams_recover_and_says_so() {
         .await;
         let address = backend.telemetry();
         // The tailer reads no more, and its next generation cannot read either.
-        let mut held = backend.database.connect().await;
-        for statement in [
-            "BEGIN",
-            "LOCK TABLE allocation_boundary IN ACCESS EXCLUSIVE MODE",
-        ] {
-            sqlx::query(statement)
-                .execute(&mut held)
-                .await
-                .expect("held");
-        }
+        let held = LockedTable::new(&backend.database, "allocation_boundary").await;
         backend.database.kill_sessions("xmtp-backend-tailer").await;
         let recovering = "{\"ready\":true,\"streams\":\"recovering\"}".to_owned();
         eventually("readyz says so", async || {
@@ -189,10 +172,7 @@ fn ops_006_readyz_stays_ready_while_streams_recover_and_says_so() {
         .await;
         assert_eq!(watch.value("xmtp_tailer_ready"), Some(0));
         assert_eq!(watch.value("xmtp_backend_ready"), Some(1));
-        sqlx::query("ROLLBACK")
-            .execute(&mut held)
-            .await
-            .expect("let go");
+        held.unlock().await;
         eventually("readyz says that it is over", async || {
             (get(address, "/readyz").await.1 == "{\"ready\":true}").then_some(())
         })

@@ -13,6 +13,7 @@ use super::listener::free_address;
 use crate::harness::{Backend, connect};
 use crate::process::{Process, run};
 use crate::storage::{Stranger, publishes_wait};
+use crate::streams::LockedTable;
 
 /// The ports of one instance, and the configuration that says so.
 fn document(database: &TestDatabase, telemetry: &str) -> (String, String) {
@@ -48,22 +49,13 @@ async fn through_its_life(telemetry: &str, starting: &str, draining: &str) {
     assert_eq!(probe(&document).await, fails("no instance answers"));
 
     // Whoever starts waits for this.
-    let mut held = database.connect().await;
-    for statement in ["BEGIN", "LOCK TABLE _sqlx_migrations"] {
-        sqlx::query(statement)
-            .execute(&mut held)
-            .await
-            .expect("held");
-    }
+    let held = LockedTable::new(&database, "_sqlx_migrations").await;
     let looking = async {
         eventually("the start is under way", async || {
             (probe(&document).await == fails(starting)).then_some(())
         })
         .await;
-        sqlx::query("ROLLBACK")
-            .execute(&mut held)
-            .await
-            .expect("let go");
+        held.unlock().await;
     };
     let (mut server, ()) = futures::future::join(Process::serve(&database, &ports), looking).await;
     assert_eq!(probe(&document).await, READY);

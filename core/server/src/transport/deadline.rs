@@ -17,6 +17,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
+use crate::status;
+
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Most digits of a timeout.
@@ -125,11 +127,8 @@ impl HttpBody for Timed {
             return body.poll_frame(context);
         }
         this.body.set(None);
-        let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(match exceeded().add_header(&mut trailers) {
-            Ok(()) => Ok(Frame::trailers(trailers)),
-            Err(status) => Err(status),
-        }))
+        let trailers = status::trailers(&exceeded());
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {

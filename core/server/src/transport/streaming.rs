@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{Request, Response, header};
 use http_body::{Body as HttpBody, Frame};
 use tonic::body::Body;
 use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataValue};
@@ -17,6 +17,7 @@ use tonic::{Status, Streaming};
 use super::StreamResponse;
 use crate::frames::Parts;
 use crate::request::{Encoded, EncodedDecoder};
+use crate::status;
 
 /// Name of the header that says how messages are compressed.
 const ENCODING: &str = "grpc-encoding";
@@ -90,20 +91,11 @@ where
                 Poll::Ready(None) => Status::ok(""),
             };
             self.ended = true;
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
+            return Poll::Ready(Some(Ok(Frame::trailers(status::trailers(&status)))));
         }
         let part = self.parts.remove(0);
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
-}
-
-fn trailers(status: &Status) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    if status.add_header(&mut trailers).is_err() {
-        let internal = HeaderValue::from(tonic::Code::Internal as u16);
-        trailers.insert(Status::GRPC_STATUS, internal);
-    }
-    trailers
 }
 
 #[cfg(test)]
