@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use xmtp_server::config::sections::LogLevel;
+use xmtp_server::subsystem::SubsystemError;
 use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_logging};
 use xmtp_server::{Server, StartError};
 
@@ -20,12 +21,14 @@ pub(crate) enum ServeError {
     Start(#[from] StartError),
     #[error("the system refuses what a server needs: {}", .0.kind())]
     System(#[from] io::Error),
+    #[error("{0}")]
+    Subsystem(SubsystemError),
     #[error("ended by a second signal")]
     SecondSignal,
 }
 
-/// Serves until a signal, then drains; a second signal ends the process at once. `announce` is told
-/// the address of the gRPC port.
+/// Serves until a signal, or until a subsystem cannot go on, then drains; a second signal ends the process at
+/// once. `announce` is told the address of the gRPC port.
 pub(crate) fn run(
     server: Server,
     log_level: Option<LogLevel>,
@@ -41,16 +44,19 @@ pub(crate) fn run(
     let runtime = Runtime::new()?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        let running = tokio::select! {
+        let mut running = tokio::select! {
             started = server.with_metrics(metrics).start() => started?,
             () = signals.next() => return Ok(()),
         };
-        let announced = announce(running.local_addr());
-        if announced.is_ok() {
-            signals.next().await;
-        }
+        let outcome = match announce(running.local_addr()) {
+            Ok(()) => tokio::select! {
+                () = signals.next() => Ok(()),
+                error = running.failed() => Err(ServeError::Subsystem(error)),
+            },
+            Err(error) => Err(error.into()),
+        };
         tokio::select! {
-            () = running.stop() => Ok(announced?),
+            () = running.stop() => outcome,
             () = signals.next() => Err(ServeError::SecondSignal),
         }
     });

@@ -37,6 +37,10 @@ use crate::telemetry::trace_context::TraceContext;
 /// The response header.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The id of a request, as an extension of it.
+#[derive(Clone, Copy)]
+pub(super) struct RequestId(pub(super) Uuid);
+
 /// A call without a status.
 const NO_STATUS: u8 = u8::MAX;
 
@@ -85,6 +89,11 @@ impl CallLayer {
             identifier: identifier.into(),
             is_logged,
         }))
+    }
+
+    /// `server.identifier`.
+    pub(super) fn identifier(&self) -> &str {
+        &self.0.identifier
     }
 }
 
@@ -258,6 +267,8 @@ impl Book {
             rpc.grpc.status_code = Empty,
             request_id = %id,
             trace_id = trace.as_ref().map(|trace| display(trace.trace_id)),
+            // `subsystem::PRINCIPAL`.
+            auth.principal = Empty,
             error = Empty,
         );
         Some(Arc::new(Call {
@@ -309,6 +320,7 @@ where
         // A UUID's text is a legal header value.
         let header = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)).ok();
         let call = self.book.begin(id, &request);
+        request.extensions_mut().insert(RequestId(id));
         let span = call
             .as_ref()
             .map_or_else(Span::none, |call| call.span.clone());
