@@ -156,7 +156,7 @@ pub trait ProvidedDatabase: Send + Sync {
 }
 
 /// Extension point: what has to be done before the server takes its first request.
-pub trait StartStep: Send {
+pub trait StartStep: Send + Sync {
     /// What `/readyz` says while it is waited for.
     fn word(&self) -> &'static str;
 

@@ -1,8 +1,10 @@
 //! Authentication comes before drain admission (OPS-007).
 
+use prost::Message;
 use tonic::Code;
 use xmtp_protocol::TopicKind;
 use xmtp_protocol::proto::grpc::health::v1::health_check_response::ServingStatus;
+use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
 use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::{group_message, topic};
 
@@ -12,9 +14,6 @@ use crate::health::named;
 use crate::publish;
 use crate::raw::{self, frame};
 use crate::storage::{Stranger, publishes_wait};
-
-use prost::Message;
-use xmtp_protocol::proto::xmtp::backend::v1::PublishRequest;
 
 #[tokio::test]
 async fn ops_007_s02_a_bad_credential_beats_the_drain_and_a_good_one_does_not() {

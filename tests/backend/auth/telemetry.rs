@@ -101,9 +101,6 @@ fn auth_027_auth_028_rejections_are_counted_and_logged_by_reason_alone() {
             }
         }
         let spans = watch.spans();
-        let principals = spans.matches("auth.principal=").count();
-        assert_eq!(principals, 1, "a JWT leaves none");
-        assert!(spans.contains("auth.principal=\"mobile\""));
         let everything = [watch.log(), spans, watch.metrics.render()].concat();
         assert!(
             !everything.contains("planted"),

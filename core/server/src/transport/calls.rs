@@ -37,9 +37,15 @@ use crate::telemetry::trace_context::TraceContext;
 /// The response header.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The id of a request, as an extension of it.
-#[derive(Clone, Copy)]
-pub(super) struct RequestId(pub(super) Uuid);
+/// Marks the answer of a request that was turned away, for the log: what is logged outside the request's span has
+/// no more than the fields of its own.
+#[derive(Clone)]
+pub(super) struct Rejected {
+    /// A fixed word.
+    pub(super) reason: &'static str,
+    /// `server.identifier`.
+    pub(super) identifier: Arc<str>,
+}
 
 /// A call without a status.
 const NO_STATUS: u8 = u8::MAX;
@@ -320,7 +326,6 @@ where
         // A UUID's text is a legal header value.
         let header = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)).ok();
         let call = self.book.begin(id, &request);
-        request.extensions_mut().insert(RequestId(id));
         let span = call
             .as_ref()
             .map_or_else(Span::none, |call| call.span.clone());
@@ -367,6 +372,15 @@ where
             ready!(this.response.poll(context))?
         };
         if let Some(id) = this.header.take() {
+            if let Some(Rejected { reason, identifier }) = response.extensions_mut().remove() {
+                tracing::debug!(
+                    parent: None,
+                    request_id = id.to_str().ok(),
+                    identifier = &*identifier,
+                    reason,
+                    "request rejected"
+                );
+            }
             response.headers_mut().insert(REQUEST_ID, id);
         }
         let mut running = Running(this.running.0.take());

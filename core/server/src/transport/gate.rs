@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::calls::{Call, RequestId};
+use super::calls::{Call, Rejected};
 use crate::subsystem::{Rejection, RequestGate, RequestHead};
 
 /// Applies a [`RequestGate`].
@@ -61,18 +61,15 @@ where
         match judged {
             Ok(()) => Either::Right(self.inner.call(Request::from_parts(head, body))),
             Err(Rejection { status, reason }) => {
-                let id = head.extensions.get::<RequestId>();
-                tracing::debug!(
-                    parent: None,
-                    request_id = id.map(|id| display(id.0)),
-                    identifier = &*self.layer.identifier,
-                    reason,
-                    "request rejected"
-                );
                 if let Some(call) = head.extensions.get::<Arc<Call>>() {
                     call.answered(status.code());
                 }
-                Either::Left(ready(Ok(answer(status, &head.headers))))
+                let mut response = answer(status, &head.headers);
+                response.extensions_mut().insert(Rejected {
+                    reason,
+                    identifier: Arc::clone(&self.layer.identifier),
+                });
+                Either::Left(ready(Ok(response)))
             }
         }
     }
