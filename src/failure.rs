@@ -120,6 +120,7 @@ codes! {
     ConfigVariable "CONFIG_VARIABLE"
     ConfigCheck "CONFIG_CHECK"
     ListenFailed "LISTEN_FAILED"
+    SubsystemFailed "SUBSYSTEM_FAILED"
     DatabaseUnreachable "DATABASE_UNREACHABLE"
     DatabaseLogin "DATABASE_LOGIN"
     DatabaseMissing "DATABASE_MISSING"
@@ -166,12 +167,15 @@ fn of_serve(error: &ServeError) -> Code {
         ServeError::Metrics(_) | ServeError::Logging(_) => Code::TelemetryFailed,
         ServeError::Start(error) => of_start(error),
         ServeError::System(_) => Code::SystemRefused,
+        ServeError::Subsystem(_) => Code::SubsystemFailed,
     }
 }
 
 fn of_start(error: &StartError) -> Code {
     match error {
         StartError::Listen { .. } => Code::ListenFailed,
+        StartError::Step { .. } => Code::SubsystemFailed,
+        StartError::Published(error) => of_config(error),
         StartError::Provider(_) => Code::EmbeddedDatabase,
         StartError::Connect(error) | StartError::Database(StartupCheckError::Store(error)) => {
             of_store(error)

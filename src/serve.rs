@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::runtime::Runtime;
 use xmtp_server::config::sections::LogLevel;
+use xmtp_server::subsystem::SubsystemError;
 use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_logging};
 use xmtp_server::{Server, StartError};
 
@@ -21,10 +22,12 @@ pub(crate) enum ServeError {
     Start(#[from] StartError),
     #[error("the system refuses what a server needs: {}", .0.kind())]
     System(#[from] io::Error),
+    #[error("{0}")]
+    Subsystem(SubsystemError),
 }
 
-/// Serves until a signal, then drains; a second signal, or a drain that does not end, ends the process, and `tell`
-/// says why. `announce` is told the address of the gRPC port.
+/// Serves until a signal, or until a subsystem cannot go on, then drains; a second signal, or a drain that does not
+/// end, ends the process, and `tell` says why. `announce` is told the address of the gRPC port.
 pub(crate) fn run(
     server: Server,
     log_level: Option<LogLevel>,
@@ -38,19 +41,23 @@ pub(crate) fn run(
         log_level.unwrap_or(settings.log_level),
         settings.log_format,
     )?;
-    let mut signal = signals::watch(server.exit_limit(), tell)?;
+    let mut watch = signals::watch(server.exit_limit(), tell)?;
     let runtime = Runtime::new()?;
     let outcome = runtime.block_on(async {
-        let running = tokio::select! {
+        let mut running = tokio::select! {
             started = server.with_metrics(metrics).start() => started?,
-            _ = &mut signal => return Ok(()),
+            () = watch.signal() => return Ok(()),
         };
-        let announced = announce(running.local_addr());
-        if announced.is_ok() {
-            let _ = signal.await;
-        }
+        let outcome = match announce(running.local_addr()) {
+            Ok(()) => tokio::select! {
+                () = watch.signal() => Ok(()),
+                error = running.failed() => Err(ServeError::Subsystem(error)),
+            },
+            Err(error) => Err(error.into()),
+        };
+        watch.drains();
         running.stop().await;
-        Ok(announced?)
+        outcome
     });
     // A stuck read must not hold the exit.
     runtime.shutdown_background();

@@ -22,8 +22,30 @@ pub(crate) enum CutOff {
     Overdue,
 }
 
-/// Answers what resolves at SIGTERM or SIGINT. A second one, or `limit` without an end of the process, ends it with
-/// status 1; `tell` says why.
+/// What the thread of the signals is told and tells.
+pub(crate) struct Watch {
+    asked: oneshot::Receiver<()>,
+    drains: Option<oneshot::Sender<()>>,
+}
+
+impl Watch {
+    /// Resolves at the first SIGTERM or SIGINT.
+    pub(crate) async fn signal(&mut self) {
+        // The thread lives as long as the process.
+        let _ = (&mut self.asked).await;
+    }
+
+    /// The process drains, for a signal or without one: from now on it has the limit of its time, and a signal is a
+    /// second one.
+    pub(crate) fn drains(&mut self) {
+        if let Some(drains) = self.drains.take() {
+            let _ = drains.send(());
+        }
+    }
+}
+
+/// Watches for signals. After the first one, or after [`Watch::drains`], a further one, or `limit` without an end of
+/// the process, ends it with status 1; `tell` says why.
 #[expect(
     clippy::disallowed_methods,
     reason = "the drain has had its time, and the thread of `main` may be what hangs"
@@ -31,8 +53,9 @@ pub(crate) enum CutOff {
 pub(crate) fn watch(
     limit: Duration,
     tell: impl FnOnce(CutOff) + Send + 'static,
-) -> io::Result<oneshot::Receiver<()>> {
+) -> io::Result<Watch> {
     let (ask, asked) = oneshot::channel();
+    let (drains, drain) = oneshot::channel::<()>();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -42,9 +65,13 @@ pub(crate) fn watch(
     };
     let watch = move || {
         let why = runtime.block_on(async {
-            signals.next().await;
-            // A server that does not wait any more is about to end.
-            let _ = ask.send(());
+            tokio::select! {
+                () = signals.next() => {
+                    // A server that does not wait any more is about to end.
+                    let _ = ask.send(());
+                }
+                Ok(()) = drain => {}
+            }
             match timeout(limit, signals.next()).await {
                 Ok(()) => CutOff::SecondSignal,
                 Err(_) => CutOff::Overdue,
@@ -61,7 +88,10 @@ pub(crate) fn watch(
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(watch)?;
-    Ok(asked)
+    Ok(Watch {
+        asked,
+        drains: Some(drains),
+    })
 }
 
 struct Signals {

@@ -6,6 +6,8 @@ use xmtp_server::subsystem::Subsystem;
 /// The subsystems of this build, in the order in which they are configured.
 pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
     vec![
+        #[cfg(feature = "auth")]
+        Box::new(xmtp_auth::AuthSubsystem),
         #[cfg(feature = "embedded-postgres")]
         Box::new(xmtp_embedded_postgres::EmbeddedPostgresSubsystem),
     ]
@@ -22,7 +24,13 @@ pub(crate) const BUILD: Build = Build {
             url_schemes: &["embedded"],
             exists: true,
         },
-        planned("auth", &["auth"]),
+        #[cfg(not(feature = "auth"))]
+        AbsentSubsystem {
+            feature: "auth",
+            paths: &["auth"],
+            url_schemes: &[],
+            exists: true,
+        },
         planned("replica", &["database.replica_url"]),
         planned("scw", &["chains", "validation.max_scw_cache_entries"]),
         planned(
@@ -108,8 +116,22 @@ mod tests {
             all().iter().any(|present| present.name() == feature)
                 || BUILD.absent.iter().any(|absent| absent.feature == feature)
         };
-        for feature in features().iter().filter(|feature| *feature != "default") {
+        let sets = ["default", "full"];
+        for feature in features()
+            .iter()
+            .filter(|feature| !sets.contains(&feature.as_str()))
+        {
             assert!(named(feature), "{feature}");
         }
+    }
+
+    #[test]
+    fn arc_100_a_full_build_has_every_subsystem() {
+        let manifest: toml::Table = include_str!("../Cargo.toml").parse().expect("a manifest");
+        let full = manifest["features"]["full"].as_array().expect("a list");
+        let full: Vec<&str> = full.iter().filter_map(toml::Value::as_str).collect();
+        let mut all = features();
+        all.retain(|feature| !["default", "full"].contains(&feature.as_str()));
+        assert_eq!(full, all);
     }
 }

@@ -250,7 +250,7 @@ async fn a_log_level_that_does_not_exist_is_a_usage_error() {
 }
 
 /// What the committed files describe is the build with every feature.
-#[cfg(feature = "embedded-postgres")]
+#[cfg(all(feature = "auth", feature = "embedded-postgres"))]
 mod full_build {
     use super::*;
 
@@ -328,6 +328,8 @@ async fn subsystems_lists_what_the_build_has() {
     let output = run(["subsystems"]).await;
     assert!(output.status.success());
     let expected: &[&str] = &[
+        #[cfg(feature = "auth")]
+        "auth",
         #[cfg(feature = "embedded-postgres")]
         "embedded-postgres",
     ];

@@ -55,6 +55,21 @@ impl Backend {
         Self::running(database, running).await
     }
 
+    /// Starts one that asks for credentials, as `settings` say.
+    #[cfg(feature = "auth")]
+    pub(crate) async fn with_auth(settings: &str) -> Self {
+        let database = TestDatabase::create().await;
+        let server = configured_with_auth(&database, settings);
+        let running = server.start().await.expect("the server starts");
+        Self::running(database, running).await
+    }
+
+    /// Waits until the server cannot go on.
+    #[cfg(feature = "auth")]
+    pub(crate) async fn failed(&mut self) -> String {
+        self.running.failed().await.to_string()
+    }
+
     /// Starts one on a database that is already there.
     pub(crate) async fn on(database: TestDatabase, settings: &str) -> Self {
         let running = serve(&database, settings).await;
@@ -202,6 +217,17 @@ pub(crate) fn configured(database: &TestDatabase, settings: &str) -> Server {
 /// A server, unless its configuration is refused.
 pub(crate) fn configure(database: &TestDatabase, settings: &str) -> Result<Server, ConfigErrors> {
     configure_with(database, settings, &mut [])
+}
+
+/// A server with the `auth` subsystem that has not started yet.
+#[cfg(feature = "auth")]
+pub(crate) fn configured_with_auth(database: &TestDatabase, settings: &str) -> Server {
+    let server = configure_with(
+        database,
+        settings,
+        &mut [Box::new(xmtp_auth::AuthSubsystem)],
+    );
+    server.expect("the document is valid")
 }
 
 /// A subsystem that does nothing but answer for chains.

@@ -1,5 +1,7 @@
 //! The backend as its clients see it: real gRPC over sockets, real PostgreSQL.
 
+#[cfg(feature = "auth")]
+mod auth;
 mod cli;
 mod configuration;
 mod crash;

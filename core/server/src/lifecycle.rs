@@ -16,9 +16,9 @@ use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
 use xmtp_streams::Streams;
 
-use crate::config::{Config, ConfigErrors, Document, checks};
+use crate::config::{Config, ConfigError, ConfigErrors, Document, checks};
 use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
-use crate::published::published;
+use crate::published::{fits, published};
 use crate::readiness::{Readiness, Step};
 use crate::services::configuration::ConfigurationEndpoint;
 use crate::services::health::HealthEndpoint;
@@ -30,7 +30,9 @@ use crate::services::{
     ConfigurationServiceServer, HealthServer, IdentityServiceServer, PublishServiceServer,
     QueryServiceServer,
 };
-use crate::subsystem::{Configure, ProvidedDatabase, Registrar, Subsystem, SubsystemError};
+use crate::subsystem::{
+    Attachments, Configure, ProvidedDatabase, Registrar, Starting, Subsystem, SubsystemError,
+};
 use crate::telemetry::{Catalogue, Metrics, Telemetry, TelemetryListener};
 use crate::transport::{self, Admission, CallLayer, Listener};
 
@@ -64,6 +66,17 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// What a subsystem has to do first fails.
+    #[error("{word}: {source}")]
+    Step {
+        /// The word of the step.
+        word: &'static str,
+        /// What the subsystem says.
+        source: SubsystemError,
+    },
+    /// Clients cannot be told what they need: the answer would be too long (CONF-009).
+    #[error("{0}")]
+    Published(ConfigError),
     /// The database that a subsystem brings along does not start.
     #[error("database.url: {0}")]
     Provider(SubsystemError),
@@ -148,11 +161,11 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; what was started is stopped again.
-    pub async fn start(self) -> Result<RunningServer, StartError> {
+    pub async fn start(mut self) -> Result<RunningServer, StartError> {
         let stop = CancellationToken::new();
         let unless_started = stop.clone().drop_guard();
         let tasks = TaskTracker::new();
-        let readiness = Readiness::starting();
+        let readiness = Readiness::starting(self.registrar.step_words());
         if let Some(metrics) = &self.metrics {
             tasks.spawn(metrics.clone().upkeep(stop.clone()));
         }
@@ -175,9 +188,18 @@ impl Server {
                 Some(local_addr)
             }
         };
+        let mut attachments = Attachments::new(stop.clone(), tasks.clone());
+        for step in self.registrar.take_start_steps() {
+            let word = step.word();
+            let mut starting = Starting::new(&mut self.published, &mut attachments);
+            let done = step.run(&mut starting).await;
+            done.map_err(|source| StartError::Step { word, source })?;
+            readiness.done_word(word);
+        }
+        fits(&self.published).map_err(StartError::Published)?;
         let database = self.provide_database().await?;
         let running = self
-            .start_on(database.as_deref(), readiness, stop.clone(), tasks)
+            .start_on(database.as_deref(), readiness, attachments, stop, tasks)
             .await;
         match running {
             Ok(mut running) => {
@@ -250,6 +272,7 @@ impl Server {
         self,
         database: Option<&dyn ProvidedDatabase>,
         readiness: Readiness,
+        attachments: Attachments,
         stop: CancellationToken,
         tasks: TaskTracker,
     ) -> Result<RunningServer, StartError> {
@@ -307,7 +330,8 @@ impl Server {
             config.server.identifier.as_str(),
             config.server.request_logger.0,
         );
-        let stack = transport::stack(routes, calls, admission.clone());
+        let gate = attachments.gate.clone();
+        let stack = transport::stack(routes, calls, gate, admission.clone());
         readiness.done(Step::Listener);
         readiness.serve(streams.clone());
         tasks.spawn(listener.serve(
@@ -329,6 +353,7 @@ impl Server {
             streams,
             primary,
             database: None,
+            attachments,
         })
     }
 }
@@ -347,6 +372,7 @@ pub struct RunningServer {
     streams: Streams,
     primary: Primary,
     database: Option<Box<dyn ProvidedDatabase>>,
+    attachments: Attachments,
 }
 
 impl RunningServer {
@@ -358,6 +384,12 @@ impl RunningServer {
     /// Where `/metrics`, `/healthz` and `/readyz` are, if anywhere.
     pub const fn telemetry_addr(&self) -> Option<SocketAddr> {
         self.telemetry_addr
+    }
+
+    /// Waits until the server cannot go on: for the first error of a subsystem's task. Whoever hears of it stops
+    /// the server. Can be dropped and called again.
+    pub async fn failed(&mut self) -> SubsystemError {
+        self.attachments.failed().await
     }
 
     /// Drains and stops: health says so, streams end, new requests are refused, admitted unary requests

@@ -81,16 +81,36 @@ pub(crate) fn published(config: &Config) -> Result<GetConfigurationResponse, Con
         attachments: None,
         application_components,
     };
-    if response.encoded_len() > MAX_BYTES {
-        let reason =
-            "the configuration response exceeds 65536 bytes: configure fewer or shorter entries";
-        return Err(ConfigError {
-            key: "application_components".to_owned(),
-            position: None,
-            refusal: Refusal::Check(reason),
-        });
+    if !is_within_cap(&response) {
+        return Err(too_long("application_components"));
     }
     Ok(response)
+}
+
+/// Whether the answer still fits its cap with what subsystems have added to it (CONF-009).
+///
+/// # Errors
+/// It does not.
+pub(crate) fn fits(response: &GetConfigurationResponse) -> Result<(), ConfigError> {
+    if is_within_cap(response) {
+        Ok(())
+    } else {
+        Err(too_long(""))
+    }
+}
+
+fn is_within_cap(response: &GetConfigurationResponse) -> bool {
+    response.encoded_len() <= MAX_BYTES
+}
+
+fn too_long(key: &str) -> ConfigError {
+    let reason =
+        "the configuration response exceeds 65536 bytes: configure fewer or shorter entries";
+    ConfigError {
+        key: key.to_owned(),
+        position: None,
+        refusal: Refusal::Check(reason),
+    }
 }
 
 fn component(component: &ApplicationComponent) -> ApplicationComponentDefinition {

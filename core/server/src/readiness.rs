@@ -41,7 +41,7 @@ impl Step {
 }
 
 enum Phase {
-    Starting { waiting: Vec<Step> },
+    Starting { waiting: Vec<&'static str> },
     Serving { streams: Streams },
     Draining,
 }
@@ -67,11 +67,11 @@ pub(crate) enum Report {
 }
 
 impl Readiness {
-    /// Nothing is done yet.
-    pub(crate) fn starting() -> Self {
+    /// Nothing is done yet: neither what subsystems do first, in their `words`, nor the steps of core.
+    pub(crate) fn starting(words: impl Iterator<Item = &'static str>) -> Self {
         Self(Arc::new(State {
             phase: Mutex::new(Phase::Starting {
-                waiting: Step::ALL.to_vec(),
+                waiting: words.chain(Step::ALL.map(Step::word)).collect(),
             }),
             serving: watch::Sender::new(false),
         }))
@@ -79,8 +79,13 @@ impl Readiness {
 
     /// A step of the start is done.
     pub(crate) fn done(&self, step: Step) {
+        self.done_word(step.word());
+    }
+
+    /// What a subsystem calls `word` is done.
+    pub(crate) fn done_word(&self, word: &str) {
         if let Phase::Starting { waiting } = &mut *self.phase() {
-            waiting.retain(|other| *other != step);
+            waiting.retain(|other| *other != word);
         }
     }
 
@@ -113,9 +118,7 @@ impl Readiness {
 
     pub(crate) fn report(&self) -> Report {
         match &*self.phase() {
-            Phase::Starting { waiting } => {
-                Report::Waiting(waiting.iter().map(|step| step.word()).collect())
-            }
+            Phase::Starting { waiting } => Report::Waiting(waiting.clone()),
             Phase::Serving { streams } => Report::Ready {
                 recovering: streams.is_recovering(),
             },
@@ -134,8 +137,9 @@ mod tests {
 
     #[test]
     fn ops_005_every_step_of_the_start_is_waited_for_until_it_is_done() {
-        let readiness = Readiness::starting();
+        let readiness = Readiness::starting(["of-a-subsystem"].into_iter());
         let mut words = vec![
+            "of-a-subsystem",
             "database",
             "retention",
             "boundary",
@@ -143,6 +147,8 @@ mod tests {
             "configuration",
             "listener",
         ];
+        assert_eq!(readiness.report(), Report::Waiting(words.clone()));
+        readiness.done_word(words.remove(0));
         for step in Step::ALL {
             assert_eq!(readiness.report(), Report::Waiting(words.clone()));
             readiness.done(step);

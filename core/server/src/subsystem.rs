@@ -4,6 +4,8 @@
 //! it only what exists by then, through a context of that phase:
 //!
 //! 1. [`Subsystem::configure`]: take its own parts of the document, and register what it offers.
+//! 2. [`StartStep::run`], for those that registered one: bring up what has to be there before the first
+//!    request.
 //!
 //! A subsystem whose part of the document is absent registers nothing, and then costs nothing.
 
@@ -11,8 +13,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use http::{Extensions, HeaderMap};
 use secrecy::SecretString;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
 use xmtp_protocol::identity::{ChainVerifier, NoChainVerifier};
+use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
@@ -86,6 +94,12 @@ impl<'a> Configure<'a> {
     pub fn chain_verifier(&mut self, verifier: Arc<dyn ChainVerifier>) {
         self.registrar.chain_verifier = Some(verifier);
     }
+
+    /// Has `step` done at every start, before the database is connected to. The steps run in the order of their
+    /// registration.
+    pub fn start_step(&mut self, step: impl StartStep + 'static) {
+        self.registrar.start_steps.push(Box::new(step));
+    }
 }
 
 /// What the subsystems of a server have registered.
@@ -93,9 +107,20 @@ impl<'a> Configure<'a> {
 pub(crate) struct Registrar {
     database_providers: Vec<(&'static str, Box<dyn DatabaseProvider>)>,
     chain_verifier: Option<Arc<dyn ChainVerifier>>,
+    start_steps: Vec<Box<dyn StartStep>>,
 }
 
 impl Registrar {
+    /// The words of the start steps, for whoever waits for them.
+    pub(crate) fn step_words(&self) -> impl Iterator<Item = &'static str> {
+        self.start_steps.iter().map(|step| step.word())
+    }
+
+    /// The start steps, which run once.
+    pub(crate) fn take_start_steps(&mut self) -> Vec<Box<dyn StartStep>> {
+        std::mem::take(&mut self.start_steps)
+    }
+
     /// The provider of a scheme, if a subsystem has registered one.
     pub(crate) fn database_provider(&self, scheme: &str) -> Option<&dyn DatabaseProvider> {
         let mut providers = self.database_providers.iter();
@@ -128,4 +153,129 @@ pub trait ProvidedDatabase: Send + Sync {
 
     /// Stops it, in bounded time.
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), SubsystemError>>;
+}
+
+/// Extension point: what has to be done before the server takes its first request.
+pub trait StartStep: Send + Sync {
+    /// What `/readyz` says while it is waited for.
+    fn word(&self) -> &'static str;
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// The server does not start, and says why with this.
+    fn run<'a>(
+        self: Box<Self>,
+        context: &'a mut Starting<'_>,
+    ) -> BoxFuture<'a, Result<(), SubsystemError>>;
+}
+
+/// What a subsystem can do while the server starts.
+pub struct Starting<'a> {
+    /// What clients are told of the deployment. It is fixed once the server serves (CONF-012).
+    pub published: &'a mut GetConfigurationResponse,
+    attachments: &'a mut Attachments,
+}
+
+impl<'a> Starting<'a> {
+    pub(crate) const fn new(
+        published: &'a mut GetConfigurationResponse,
+        attachments: &'a mut Attachments,
+    ) -> Self {
+        Self {
+            published,
+            attachments,
+        }
+    }
+
+    /// Asks `gate` about every request. There is one; the last that is given is asked.
+    pub fn request_gate(&mut self, gate: Arc<dyn RequestGate>) {
+        self.attachments.gate = Some(gate);
+    }
+
+    /// Runs `task` beside the server until it stops. An error drains the server and ends the process with a
+    /// failure.
+    pub fn task(
+        &mut self,
+        task: impl Future<Output = Result<(), SubsystemError>> + Send + 'static,
+    ) {
+        let Attachments {
+            stop,
+            tasks,
+            failures: (failures, _),
+            ..
+        } = &self.attachments;
+        let (stop, failures) = (stop.clone(), failures.clone());
+        tasks.spawn(async move {
+            if let Some(Err(error)) = stop.run_until_cancelled(task).await {
+                // One is enough to stop the server.
+                let _ = failures.try_send(error);
+            }
+        });
+    }
+}
+
+/// What start steps have attached to a server.
+pub(crate) struct Attachments {
+    pub(crate) gate: Option<Arc<dyn RequestGate>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    failures: Failures,
+}
+
+/// The first error of a task. The sender is kept, so that receiving waits where there is no task.
+type Failures = (mpsc::Sender<SubsystemError>, mpsc::Receiver<SubsystemError>);
+
+impl Attachments {
+    /// Of a server whose tasks are among `tasks` and end with `stop`.
+    pub(crate) fn new(stop: CancellationToken, tasks: TaskTracker) -> Self {
+        Self {
+            gate: None,
+            stop,
+            tasks,
+            failures: mpsc::channel(1),
+        }
+    }
+
+    /// Waits for the first error of a task. Can be dropped and called again.
+    pub(crate) async fn failed(&mut self) -> SubsystemError {
+        match self.failures.1.recv().await {
+            Some(error) => error,
+            // It is open as long as this is there.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Extension point: judges every request by its head, before drain admission and before a byte of its body is
+/// read. Preflights are answered before.
+pub trait RequestGate: Send + Sync {
+    /// Lets the request in, and may leave for its handler, in the extensions, who sends it; or turns it away.
+    /// The current span is the request's, whose field [`PRINCIPAL`] may be recorded.
+    ///
+    /// # Errors
+    /// Why not.
+    fn judge(&self, head: &mut RequestHead<'_>) -> Result<(), Rejection>;
+}
+
+/// Field of the request span: who sends the request, under a name that the operator gave.
+pub const PRINCIPAL: &str = "auth.principal";
+
+/// What a request is judged by.
+pub struct RequestHead<'a> {
+    /// The path as it was sent, neither decoded nor normalised.
+    pub path: &'a str,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// What the handler will find beside the message.
+    pub extensions: &'a mut Extensions,
+}
+
+/// Why a request is turned away.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    /// The answer.
+    pub status: Status,
+    /// A fixed word, which is logged.
+    pub reason: &'static str,
 }

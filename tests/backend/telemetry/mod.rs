@@ -5,4 +5,4 @@ mod hygiene;
 mod listener;
 mod probe;
 mod requests;
-mod watch;
+pub(crate) mod watch;

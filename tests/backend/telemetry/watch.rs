@@ -23,15 +23,15 @@ use xmtp_test_support::eventually;
 
 /// Everything that a process would tell.
 #[derive(Clone)]
-pub(super) struct Watch {
-    pub(super) metrics: Metrics,
+pub(crate) struct Watch {
+    pub(crate) metrics: Metrics,
     log: Text,
     spans: Text,
 }
 
 impl Watch {
     /// Runs `test` where the program's own pipeline logs at `level`, in JSON.
-    pub(super) fn run<T: Future<Output = ()>>(level: LogLevel, test: impl FnOnce(Self) -> T) {
+    pub(crate) fn run<T: Future<Output = ()>>(level: LogLevel, test: impl FnOnce(Self) -> T) {
         let catalogue = Catalogue::new(&[]);
         let (metrics, recorder) = Metrics::new(catalogue.clone()).expect("a recorder can be built");
         // Threads keep it as long as they live.
@@ -63,17 +63,17 @@ impl Watch {
     }
 
     /// The log.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.get().clone()
     }
 
     /// Names and fields of every span.
-    pub(super) fn spans(&self) -> String {
+    pub(crate) fn spans(&self) -> String {
         self.spans.get().clone()
     }
 
     /// The events with this message, without what the log adds to each.
-    pub(super) fn events(&self, message: &str) -> Vec<Value> {
+    pub(crate) fn events(&self, message: &str) -> Vec<Value> {
         let log = self.log();
         let events = log
             .lines()
@@ -84,7 +84,7 @@ impl Watch {
     }
 
     /// The value of a series of whole numbers; `None` where it is not there. Labels are in the order of the catalogue.
-    pub(super) fn value(&self, series: &str) -> Option<u64> {
+    pub(crate) fn value(&self, series: &str) -> Option<u64> {
         let text = self.metrics.render();
         let value = text.lines().find_map(|line| {
             let rest = line.strip_prefix(series)?;
@@ -94,7 +94,7 @@ impl Watch {
     }
 
     /// The sum of a family of whole numbers.
-    pub(super) fn sum(&self, family: &str) -> u64 {
+    pub(crate) fn sum(&self, family: &str) -> u64 {
         let text = self.metrics.render();
         let samples = text.lines().filter(|line| {
             let rest = line.strip_prefix(family);
@@ -107,7 +107,7 @@ impl Watch {
     }
 
     /// Waits until a series has a value.
-    pub(super) async fn until(&self, series: &str, value: u64) {
+    pub(crate) async fn until(&self, series: &str, value: u64) {
         eventually(series, async || {
             (self.value(series) == Some(value)).then_some(())
         })

@@ -181,6 +181,29 @@ impl Document {
         self.error(&check.key, Refusal::Check(check.reason))
     }
 
+    /// A failed check of the entry `name` of a table whose names the document chooses. A name that is not to be
+    /// shown is told by its place alone: whoever swaps the name and the value of a secret has the secret for a
+    /// name.
+    #[must_use]
+    pub fn locate_entry(
+        &self,
+        table: &str,
+        name: &str,
+        is_shown: bool,
+        reason: &'static str,
+    ) -> ConfigError {
+        let key = join(table, name);
+        let error = self.error(&key, Refusal::Check(reason));
+        if is_shown {
+            return error;
+        }
+        ConfigError {
+            key: table.to_owned(),
+            position: self.places.get(&key).map(|place| place.key),
+            ..error
+        }
+    }
+
     /// The written value at `path`, before its owner takes it.
     pub(super) fn written(&self, path: &[&str]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;

@@ -35,13 +35,12 @@ struct Page<'o> {
 impl Page<'_> {
     /// The keys of a table, and after them the tables in it.
     fn table(&mut self, path: &str, table: &Value, mark: &str) {
-        let entries = || entries(table).map(|(key, value)| (key, value, value["type"].as_str()));
-        for (key, value, kind) in entries() {
-            if !is_section(value) && kind != Some("array") {
+        for (key, value) in entries(table) {
+            if !is_section(value) && !is_array_of_tables(value) {
                 self.key(path, table, key, value, mark);
             }
         }
-        for (key, value, kind) in entries() {
+        for (key, value) in entries(table) {
             let path = if path.is_empty() {
                 key.clone()
             } else {
@@ -52,7 +51,7 @@ impl Page<'_> {
                 self.describe(value);
                 self.line(mark, &format!("[{path}]"));
                 self.table(&path, value, mark);
-            } else if kind == Some("array") {
+            } else if is_array_of_tables(value) {
                 self.describe(&value["items"]);
                 self.line("# ", &format!("[[{path}]]"));
                 self.table(&path, &value["items"], "# ");
@@ -116,6 +115,10 @@ impl Page<'_> {
         self.text.push_str(line);
         self.text.push('\n');
     }
+}
+
+fn is_array_of_tables(schema: &Value) -> bool {
+    is_section(&schema["items"])
 }
 
 /// A value to show, as TOML: the default, else an example, else the first that is allowed.

@@ -91,7 +91,10 @@ impl Document {
         match value {
             Value::Table(table) => {
                 for (name, value) in table {
-                    let schema = &schema["properties"][name];
+                    let schema = match &schema["properties"][name] {
+                        Schema::Null => &schema["additionalProperties"],
+                        schema => schema,
+                    };
                     self.value(&join(key, name), value, schema, settings);
                 }
             }

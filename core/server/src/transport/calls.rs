@@ -37,6 +37,16 @@ use crate::telemetry::trace_context::{TraceContext, TraceId};
 /// The response header.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Marks the answer of a request that was turned away, for the log: what is logged outside the request's span has
+/// no more than the fields of its own.
+#[derive(Clone)]
+pub(super) struct Rejected {
+    /// A fixed word.
+    pub(super) reason: &'static str,
+    /// `server.identifier`.
+    pub(super) identifier: Arc<str>,
+}
+
 /// A call without a status.
 const NO_STATUS: u8 = u8::MAX;
 
@@ -85,6 +95,11 @@ impl CallLayer {
             identifier: identifier.into(),
             is_logged,
         }))
+    }
+
+    /// `server.identifier`.
+    pub(super) fn identifier(&self) -> &str {
+        &self.0.identifier
     }
 }
 
@@ -262,6 +277,8 @@ impl Book {
             rpc.grpc.status_code = Empty,
             request_id = %id,
             trace_id = trace_id.map(display),
+            // `subsystem::PRINCIPAL`.
+            auth.principal = Empty,
             error = Empty,
         );
         Some(Arc::new(Call {
@@ -356,6 +373,15 @@ where
             ready!(this.response.poll(context))?
         };
         if let Some(id) = this.header.take() {
+            if let Some(Rejected { reason, identifier }) = response.extensions_mut().remove() {
+                tracing::debug!(
+                    parent: None,
+                    request_id = id.to_str().ok(),
+                    identifier = &*identifier,
+                    reason,
+                    "request rejected"
+                );
+            }
             response.headers_mut().insert(REQUEST_ID, id);
         }
         let mut running = Running(this.running.0.take());

@@ -1,14 +1,15 @@
 //! The one port: connections, and the layers that every request passes.
 //!
-//! Outermost first: [calls], CORS, gRPC-Web, [status capture](status_capture), [deadline],
-//! [drain admission](admission), services. Every answer, an early rejection too, therefore is counted and
-//! carries a request id and CORS headers, and no body is read before admission (contract of the API,
-//! section 11.3).
+//! Outermost first: [calls], CORS, the [gate] of a subsystem, gRPC-Web,
+//! [status capture](status_capture), [deadline], [drain admission](admission), services. Every answer, an early
+//! rejection too, therefore is counted and carries a request id and CORS headers, and no body is read before
+//! admission (contract of the API, section 11.3).
 
 pub(crate) mod admission;
 mod calls;
 mod cors;
 mod deadline;
+mod gate;
 mod listener;
 mod opening;
 mod status_capture;
@@ -18,10 +19,14 @@ pub(crate) use admission::{Admission, StreamResponse};
 pub(crate) use calls::CallLayer;
 pub(crate) use listener::Listener;
 
+use std::sync::Arc;
+
 use tonic::service::Routes;
 use tonic_web::GrpcWebLayer;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
+
+use crate::subsystem::RequestGate;
 
 /// A request as a connection hands it over.
 type Incoming = http::Request<hyper::body::Incoming>;
@@ -31,10 +36,20 @@ pub(crate) type Stack =
     BoxCloneSyncService<Incoming, http::Response<calls::Answer>, std::convert::Infallible>;
 
 /// Puts the layers around the services.
-pub(crate) fn stack(routes: Routes, calls: CallLayer, admission: Admission) -> Stack {
+pub(crate) fn stack(
+    routes: Routes,
+    calls: CallLayer,
+    gate: Option<Arc<dyn RequestGate>>,
+    admission: Admission,
+) -> Stack {
+    let gate = gate.map(|gate| gate::GateLayer {
+        identifier: calls.identifier().into(),
+        gate,
+    });
     let service = ServiceBuilder::new()
         .layer(calls)
         .layer(cors::layer())
+        .option_layer(gate)
         .layer(GrpcWebLayer::new())
         .layer(status_capture::StatusCaptureLayer)
         .layer(deadline::DeadlineLayer)

@@ -1,0 +1,601 @@
+//! The judgement of one request: the stages of the contract, of which the first that fails answers (AUTH-014).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracing::Span;
+use xmtp_server::subsystem::{PRINCIPAL, Rejection, RequestGate, RequestHead};
+
+use crate::api_keys::ApiKeys;
+use crate::bearer::{self, NoToken};
+use crate::claims::{Claims, Policy};
+use crate::keys::CurrentKeys;
+use crate::principal::Principal;
+use crate::rejection::{NO_BEARER_TOKEN, Reason, reject, reject_with};
+use crate::token;
+
+/// Beginnings of the paths that need no credential, whose header is not even read (AUTH-002). There are no others.
+const PUBLIC: [&str; 2] = ["/grpc.health.v1.", "/xmtp.backend.v1.ConfigurationService/"];
+
+/// Most bytes of a token.
+const MAX_TOKEN_BYTES: usize = 8192;
+
+/// What credentials are judged by.
+pub(crate) struct Gate {
+    pub(crate) api_keys: ApiKeys,
+    /// `None` where no JWT is accepted.
+    pub(crate) tokens: Option<Tokens>,
+}
+
+/// What JWTs are judged by.
+pub(crate) struct Tokens {
+    pub(crate) keys: CurrentKeys,
+    pub(crate) policy: Policy,
+}
+
+impl RequestGate for Gate {
+    fn judge(&self, head: &mut RequestHead<'_>) -> Result<(), Rejection> {
+        if PUBLIC.iter().any(|public| head.path.starts_with(public)) {
+            return Ok(());
+        }
+        let token = bearer::token(head.headers).map_err(|error| match error {
+            NoToken::Missing => reject(Reason::Missing),
+            NoToken::Malformed => reject_with(Reason::Malformed, NO_BEARER_TOKEN),
+        })?;
+        let principal = self.principal(token, unix_seconds()).map_err(reject)?;
+        if let Principal::ApiKey(name) = &principal {
+            Span::current().record(PRINCIPAL, &**name);
+        }
+        head.extensions.insert(principal);
+        Ok(())
+    }
+}
+
+impl Gate {
+    /// Whom `token` stands for, at `now` in Unix seconds.
+    fn principal(&self, token: &str, now: u64) -> Result<Principal, Reason> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(match self.tokens {
+                Some(_) => Reason::Malformed,
+                None => Reason::Untrusted,
+            });
+        }
+        if let Some(name) = self.api_keys.find(token) {
+            return Ok(Principal::ApiKey(name.clone()));
+        }
+        let Tokens { keys, policy } = self.tokens.as_ref().ok_or(Reason::Untrusted)?;
+        let claims = token::verified(token, &keys.get())?;
+        policy.judge(&claims, now)?;
+        Ok(Principal::Token(Claims::new(claims)))
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since_epoch| since_epoch.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use http::header::AUTHORIZATION;
+    use http::{Extensions, HeaderMap};
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use secrecy::SecretString;
+    use serde_json::{Value, json};
+    use tonic::Code;
+
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::keys::KeySet;
+    use crate::testing::{Issuer, segment};
+
+    /// The clock of most tests.
+    const NOW: u64 = 1_800_000_000;
+
+    fn tokens(issuers: &[&Issuer], policy: Policy) -> Option<Tokens> {
+        let keys = issuers.iter().map(|issuer| issuer.key()).collect();
+        Some(Tokens {
+            keys: CurrentKeys::new(KeySet::new(keys)),
+            policy,
+        })
+    }
+
+    fn gate(issuers: &[&Issuer], policy: Policy) -> Gate {
+        Gate {
+            api_keys: ApiKeys::new([]),
+            tokens: tokens(issuers, policy),
+        }
+    }
+
+    fn policy() -> Policy {
+        Policy {
+            audiences: Some(vec!["here".to_owned(), "there".to_owned()]),
+            issuers: Some(vec!["issuer".to_owned()]),
+            required_scopes: vec!["read".to_owned(), "write".to_owned()],
+            leeway: 60,
+        }
+    }
+
+    fn claims() -> Value {
+        json!({
+            "exp": NOW + 100,
+            "aud": "here",
+            "iss": "issuer",
+            "sub": "somebody",
+            "scope": "write read",
+        })
+    }
+
+    /// The claims with some of them replaced, and those that are null left out.
+    fn with(changes: &Value) -> Value {
+        let mut claims = claims();
+        for (name, value) in changes.as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+                value => claims[name] = value.clone(),
+            }
+        }
+        claims
+    }
+
+    fn issuer() -> Issuer {
+        Issuer::new(Algorithm::EdDsa, "one")
+    }
+
+    #[test]
+    fn auth_010_signatures_of_all_six_algorithms_are_verified() {
+        for algorithm in Algorithm::ALL {
+            let issuer = Issuer::new(algorithm, "one");
+            let gate = gate(&[&issuer], policy());
+            let token = issuer.token(&claims());
+            let principal = gate.principal(&token, NOW);
+            let Ok(Principal::Token(accepted)) = principal else {
+                panic!("{algorithm:?}: {principal:?}")
+            };
+            assert_eq!(accepted.get("sub"), Some(&json!("somebody")));
+            assert!(!format!("{accepted:?}").contains("somebody"));
+
+            // Each other part of what is signed, and each other signature.
+            let (signed, signature) = token.rsplit_once('.').unwrap();
+            let mut bytes = URL_SAFE_NO_PAD.decode(signature).unwrap();
+            let other = issuer.token(&with(&json!({ "exp": NOW + 101 })));
+            let (_, others) = other.rsplit_once('.').unwrap();
+            let swapped = format!("{signed}.{others}");
+            bytes[7] ^= 1;
+            let flipped = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(&bytes));
+            let empty = format!("{signed}.");
+            let undecodable = format!("{signed}.!!");
+            for token in [swapped, flipped, empty, undecodable] {
+                let refused = gate.principal(&token, NOW);
+                assert_eq!(refused, Err(Reason::Untrusted), "{algorithm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn auth_008_other_algorithms_are_unsupported_whatever_else_is_wrong() {
+        let issuer = Issuer::new(Algorithm::Rs256, "one");
+        let gate = gate(&[&issuer], policy());
+        let expired = with(&json!({ "exp": 1 }));
+        for alg in [
+            "none", "None", "HS256", "HS384", "HS512", "PS256", "ES512", "rs256", "",
+        ] {
+            let token = issuer.sign(&json!({ "alg": alg, "kid": "one" }), &expired);
+            let refused = gate.principal(&token, NOW);
+            assert_eq!(refused, Err(Reason::UnsupportedAlg), "{alg}");
+        }
+        // An HMAC whose secret is the public key.
+        let signed = format!(
+            "{}.{}",
+            segment(&json!({ "alg": "HS256" })),
+            segment(&claims())
+        );
+        let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, issuer.pem().as_bytes());
+        let tag = ring::hmac::sign(&secret, signed.as_bytes());
+        let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag));
+        assert_eq!(gate.principal(&token, NOW), Err(Reason::UnsupportedAlg));
+    }
+
+    #[test]
+    fn auth_005_what_is_no_jwt_is_malformed() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        let token = issuer.token(&claims());
+        let parts: Vec<&str> = token.split('.').collect();
+        let [header, payload, signature] = parts[..] else {
+            panic!("three parts")
+        };
+        let headed = |header: Value| issuer.sign(&header, &claims());
+        let long = "k".repeat(257);
+        for (what, token) in [
+            ("a word", "abc".to_owned()),
+            ("two parts", format!("{header}.{payload}")),
+            ("four parts", format!("{token}.{signature}")),
+            ("no base64", format!("!.{payload}.{signature}")),
+            ("padding", format!("{header}=.{payload}.{signature}")),
+            ("a list as header", headed(json!(["EdDSA"]))),
+            ("no alg", headed(json!({ "kid": "one" }))),
+            ("alg is a number", headed(json!({ "alg": 1 }))),
+            (
+                "kid is a number",
+                headed(json!({ "alg": "EdDSA", "kid": 1 })),
+            ),
+            (
+                "crit",
+                headed(json!({ "alg": "EdDSA", "crit": ["exp"], "exp": 1 })),
+            ),
+            ("no crit", headed(json!({ "alg": "EdDSA", "crit": null }))),
+            ("a long kid", headed(json!({ "alg": "EdDSA", "kid": long }))),
+            ("a list as claims", issuer.token(&json!([]))),
+            ("text as claims", issuer.token(&json!("exp"))),
+            (
+                "no JSON",
+                format!("{header}.{}.{signature}", URL_SAFE_NO_PAD.encode("{")),
+            ),
+        ] {
+            assert_eq!(
+                gate.principal(&token, NOW),
+                Err(Reason::Malformed),
+                "{what}"
+            );
+        }
+        // A key id of just 256 bytes is only unknown.
+        let token = headed(json!({ "alg": "EdDSA", "kid": &long[..256] }));
+        assert_eq!(gate.principal(&token, NOW), Err(Reason::Untrusted));
+    }
+
+    #[test]
+    fn auth_009_exactly_one_key_is_tried() {
+        let (one, other) = (issuer(), Issuer::new(Algorithm::Es256, "two"));
+        let both = gate(&[&one, &other], policy());
+        let headed = |issuer: &Issuer, header: Value| issuer.sign(&header, &claims());
+        assert!(both.principal(&one.token(&claims()), NOW).is_ok());
+        assert!(both.principal(&other.token(&claims()), NOW).is_ok());
+        // Without a key id, the only key for the algorithm.
+        let token = headed(&one, json!({ "alg": "EdDSA" }));
+        assert!(both.principal(&token, NOW).is_ok());
+        for header in [
+            json!({ "alg": "EdDSA", "kid": "unknown" }),
+            json!({ "alg": "EdDSA", "kid": "" }),
+            // The key of this id is for another algorithm.
+            json!({ "alg": "EdDSA", "kid": "two" }),
+            json!({ "alg": "ES256", "kid": "one" }),
+            json!({ "alg": "ES384" }),
+        ] {
+            let refused = both.principal(&headed(&one, header.clone()), NOW);
+            assert_eq!(refused, Err(Reason::Untrusted), "{header}");
+        }
+        // Two keys for one algorithm: without a key id it is open which.
+        let second = Issuer::new(Algorithm::EdDsa, "three");
+        let two = gate(&[&one, &second], policy());
+        assert_eq!(two.principal(&token, NOW), Err(Reason::Untrusted));
+        assert!(two.principal(&one.token(&claims()), NOW).is_ok());
+        // Two keys with one id, as a JWKS may have them.
+        let twin = Issuer::new(Algorithm::Es256, "one");
+        let twins = gate(&[&one, &twin], policy());
+        assert_eq!(
+            twins.principal(&one.token(&claims()), NOW),
+            Err(Reason::Untrusted)
+        );
+    }
+
+    #[test]
+    fn auth_014_each_claim_has_its_reason_and_the_first_wins() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        for (changes, reason) in [
+            (json!({ "exp": null }), Reason::Expired),
+            (json!({ "exp": NOW - 100 }), Reason::Expired),
+            (json!({ "nbf": NOW + 100 }), Reason::NotYetValid),
+            (json!({ "aud": "elsewhere" }), Reason::Audience),
+            (json!({ "aud": null }), Reason::Audience),
+            (json!({ "aud": [] }), Reason::Audience),
+            (json!({ "aud": ["elsewhere", "Here"] }), Reason::Audience),
+            (json!({ "iss": "stranger" }), Reason::Issuer),
+            (json!({ "iss": null }), Reason::Issuer),
+            (json!({ "scope": null }), Reason::Scope),
+            (json!({ "scope": "read" }), Reason::Scope),
+            (json!({ "scope": ["read write"] }), Reason::Scope),
+            (json!({ "scope": "readwrite" }), Reason::Scope),
+            // Pairs.
+            (json!({ "exp": 1, "nbf": NOW + 100 }), Reason::Expired),
+            (json!({ "exp": 1, "aud": "elsewhere" }), Reason::Expired),
+            (
+                json!({ "nbf": NOW + 100, "aud": null }),
+                Reason::NotYetValid,
+            ),
+            (json!({ "aud": null, "iss": null }), Reason::Audience),
+            (json!({ "iss": null, "sub": 1 }), Reason::Issuer),
+            (json!({ "sub": 1, "scope": "" }), Reason::Malformed),
+            // A claim of a wrong type does not fail the check of its value.
+            (json!({ "aud": 1, "iss": "stranger" }), Reason::Issuer),
+            (
+                json!({ "exp": "soon", "nbf": NOW + 100 }),
+                Reason::NotYetValid,
+            ),
+        ] {
+            let refused = gate.principal(&issuer.token(&with(&changes)), NOW);
+            assert_eq!(refused, Err(reason), "{changes}");
+        }
+        // A bad signature comes before every claim.
+        let stranger = Issuer::new(Algorithm::EdDsa, "one");
+        let refused = gate.principal(&stranger.token(&with(&json!({ "exp": 1 }))), NOW);
+        assert_eq!(refused, Err(Reason::Untrusted));
+    }
+
+    #[test]
+    fn auth_031_each_type_that_a_claim_may_have_is_taken_and_no_other() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        for changes in [
+            json!({ "aud": ["elsewhere", "there"] }),
+            json!({ "scope": ["write", "more", "read"] }),
+            json!({ "scope": "  read  write " }),
+            json!({ "exp": u64::MAX }),
+            json!({ "exp": 1e300 }),
+            json!({ "nbf": 0 }),
+            json!({ "sub": null }),
+            json!({ "sub": "", "anything": { "else": [1] } }),
+        ] {
+            let accepted = gate.principal(&issuer.token(&with(&changes)), NOW);
+            assert!(accepted.is_ok(), "{changes}: {accepted:?}");
+        }
+        for changes in [
+            json!({ "exp": "1900000000" }),
+            json!({ "exp": -1 }),
+            json!({ "exp": -0.5 }),
+            json!({ "exp": true }),
+            json!({ "nbf": "0" }),
+            json!({ "nbf": -1 }),
+            json!({ "nbf": [0] }),
+            json!({ "aud": 1 }),
+            json!({ "aud": ["here", 1] }),
+            json!({ "aud": { "here": 1 } }),
+            json!({ "iss": ["issuer"] }),
+            json!({ "sub": ["somebody"] }),
+            json!({ "scope": 1 }),
+            json!({ "scope": ["read", "write", 1] }),
+        ] {
+            let refused = gate.principal(&issuer.token(&with(&changes)), NOW);
+            assert_eq!(refused, Err(Reason::Malformed), "{changes}");
+        }
+        // A null is a value of a wrong type, and an absent claim is none.
+        let mut null = claims();
+        null["exp"] = Value::Null;
+        assert_eq!(
+            gate.principal(&issuer.token(&null), NOW),
+            Err(Reason::Malformed)
+        );
+    }
+
+    #[test]
+    fn auth_011_s19_the_edge_of_the_configured_leeway_is_accepted_and_one_second_more_is_not() {
+        let issuer = issuer();
+        for leeway in [0, 60, 300] {
+            let policy = Policy {
+                leeway,
+                ..Policy::default()
+            };
+            let gate = gate(&[&issuer], policy);
+            let judge = |claims: Value| gate.principal(&issuer.token(&claims), NOW);
+            assert!(judge(json!({ "exp": NOW - leeway })).is_ok());
+            assert_eq!(
+                judge(json!({ "exp": NOW - leeway - 1 })),
+                Err(Reason::Expired)
+            );
+            let nbf = |nbf: u64| json!({ "exp": NOW, "nbf": nbf });
+            assert!(judge(nbf(NOW + leeway)).is_ok());
+            assert_eq!(judge(nbf(NOW + leeway + 1)), Err(Reason::NotYetValid));
+            // Fractions go to the nearest second.
+            let exp = u32::try_from(NOW - leeway).unwrap();
+            assert!(judge(json!({ "exp": f64::from(exp) - 0.4 })).is_ok());
+            let earlier = json!({ "exp": f64::from(exp) - 0.6 });
+            assert_eq!(judge(earlier), Err(Reason::Expired));
+        }
+    }
+
+    #[test]
+    fn auth_012_without_configured_audiences_issuers_and_scopes_only_exp_is_asked_for() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], Policy::default());
+        assert!(
+            gate.principal(&issuer.token(&json!({ "exp": NOW })), NOW)
+                .is_ok()
+        );
+        let refused = gate.principal(&issuer.token(&json!({})), NOW);
+        assert_eq!(refused, Err(Reason::Expired));
+        let wrong = issuer.token(&json!({ "exp": NOW, "scope": 1 }));
+        assert_eq!(gate.principal(&wrong, NOW), Err(Reason::Malformed));
+    }
+
+    #[test]
+    fn auth_006_an_api_key_comes_before_every_stage_of_a_jwt() {
+        let issuer = issuer();
+        let jwt = issuer.token(&with(&json!({ "exp": 1 })));
+        let values = [jwt.clone(), "k".repeat(8192)].map(SecretString::from);
+        let api_keys = || ApiKeys::new(["a-jwt", "long"].into_iter().zip(&values));
+        let both = Gate {
+            api_keys: api_keys(),
+            tokens: tokens(&[&issuer], policy()),
+        };
+        assert_eq!(
+            both.principal(&jwt, NOW),
+            Ok(Principal::ApiKey("a-jwt".into()))
+        );
+        let long = both.principal(&"k".repeat(8192), NOW);
+        assert_eq!(long, Ok(Principal::ApiKey("long".into())));
+        assert!(both.principal(&issuer.token(&claims()), NOW).is_ok());
+        // AUTH-007: what does not match is no API key, whatever it looks like, or no JWT.
+        let only = Gate {
+            api_keys: api_keys(),
+            tokens: None,
+        };
+        for (token, with_jwts) in [
+            ("word".to_owned(), Reason::Malformed),
+            ("k".repeat(8191), Reason::Malformed),
+            ("k".repeat(8193), Reason::Malformed),
+            (issuer.token(&with(&json!({ "exp": 2 }))), Reason::Expired),
+        ] {
+            assert_eq!(only.principal(&token, NOW), Err(Reason::Untrusted));
+            assert_eq!(both.principal(&token, NOW), Err(with_jwts));
+        }
+    }
+
+    fn judge(gate: &Gate, path: &str, values: &[&str]) -> (Result<(), Rejection>, Extensions) {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, value.parse().unwrap());
+        }
+        let mut extensions = Extensions::new();
+        let judged = gate.judge(&mut RequestHead {
+            path,
+            headers: &headers,
+            extensions: &mut extensions,
+        });
+        (judged, extensions)
+    }
+
+    #[test]
+    fn auth_002_only_paths_that_begin_as_public_ones_need_no_credential() {
+        let gate = gate(&[], Policy::default());
+        for path in [
+            "/grpc.health.v1.Health/Check",
+            "/grpc.health.v1.Anything/Else",
+            "/xmtp.backend.v1.ConfigurationService/GetConfiguration",
+            "/xmtp.backend.v1.ConfigurationService/",
+        ] {
+            // The header is not read.
+            assert!(
+                judge(&gate, path, &["nonsense", "twice"]).0.is_ok(),
+                "{path}"
+            );
+        }
+        for path in [
+            "/",
+            "",
+            "/grpc.health.v1",
+            "/grpc.health.v2.Health/Check",
+            "//grpc.health.v1.Health/Check",
+            "/GRPC.health.v1.Health/Check",
+            "/%67rpc.health.v1.Health/Check",
+            "/x/../grpc.health.v1.Health/Check",
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            "/xmtp.backend.v1.ConfigurationService",
+            "/xmtp.backend.v1.ConfigurationServiceX/GetConfiguration",
+            "/xmtp.backend.v1.QueryService/Query",
+        ] {
+            let (judged, _) = judge(&gate, path, &[]);
+            assert_eq!(judged.unwrap_err().reason, "missing", "{path}");
+        }
+    }
+
+    #[test]
+    fn auth_014_every_reason_has_its_status_its_text_and_its_count() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        let bearer = |token: &str| format!("Bearer {token}");
+        // Far from the clock of this machine, on either side.
+        let changed = |changes: Value| {
+            let mut claims = with(&json!({ "exp": 9_000_000_000_u64 }));
+            for (name, value) in changes.as_object().unwrap() {
+                claims[name] = value.clone();
+            }
+            bearer(&issuer.token(&claims))
+        };
+        let hmac = bearer(&issuer.sign(&json!({ "alg": "HS256" }), &claims()));
+        let stranger = Issuer::new(Algorithm::EdDsa, "one");
+        let unsupported = "token is not a supported JWT";
+        let unauthenticated = Code::Unauthenticated;
+        let rows = [
+            (None, "missing", unauthenticated, "missing bearer token"),
+            (
+                Some("Basic abc".to_owned()),
+                "malformed",
+                unauthenticated,
+                "authorization header is not a bearer token",
+            ),
+            (
+                Some(bearer("abc")),
+                "malformed",
+                unauthenticated,
+                unsupported,
+            ),
+            (
+                Some(bearer(&"a".repeat(8193))),
+                "malformed",
+                unauthenticated,
+                unsupported,
+            ),
+            (
+                Some(changed(json!({ "sub": 1 }))),
+                "malformed",
+                unauthenticated,
+                unsupported,
+            ),
+            (Some(hmac), "unsupported_alg", unauthenticated, unsupported),
+            (
+                Some(bearer(&stranger.token(&claims()))),
+                "untrusted",
+                unauthenticated,
+                "token signature is not trusted",
+            ),
+            (
+                Some(changed(json!({ "exp": 1 }))),
+                "expired",
+                unauthenticated,
+                "token has expired",
+            ),
+            (
+                Some(changed(json!({ "nbf": 9_000_000_000_u64 }))),
+                "not_yet_valid",
+                unauthenticated,
+                "token is not yet valid",
+            ),
+            (
+                Some(changed(json!({ "aud": "x" }))),
+                "audience",
+                unauthenticated,
+                "token audience is not allowed",
+            ),
+            (
+                Some(changed(json!({ "iss": "x" }))),
+                "issuer",
+                unauthenticated,
+                "token issuer is not allowed",
+            ),
+            (
+                Some(changed(json!({ "scope": "x" }))),
+                "scope",
+                Code::PermissionDenied,
+                "token is missing a required scope",
+            ),
+        ];
+        let mut reasons: Vec<&str> = rows.iter().map(|(_, reason, ..)| *reason).collect();
+        reasons.dedup();
+        assert_eq!(reasons, Reason::WORDS, "every reason has a row");
+        for (header, reason, code, text) in rows {
+            let recorder = DebuggingRecorder::new();
+            let snapshotter = recorder.snapshotter();
+            let (judged, extensions) = metrics::with_local_recorder(&recorder, || {
+                judge(&gate, "/any", header.as_deref().as_slice())
+            });
+            let rejection = judged.unwrap_err();
+            assert_eq!(rejection.reason, reason);
+            assert_eq!(rejection.status.code(), code, "{reason}");
+            assert_eq!(rejection.status.message(), text, "{reason}");
+            assert!(extensions.is_empty());
+            let counted: Vec<_> = snapshotter.snapshot().into_vec();
+            let [(key, _, _, DebugValue::Counter(1))] = &counted[..] else {
+                panic!("{reason} is counted once: {counted:?}")
+            };
+            assert_eq!(key.key().name(), "xmtp_auth_rejections_total");
+            let labels: Vec<_> = key.key().labels().map(metrics::Label::value).collect();
+            assert_eq!(labels, [reason]);
+        }
+        let (judged, extensions) = judge(&gate, "/any", &[&changed(json!({}))]);
+        assert!(judged.is_ok());
+        assert!(matches!(extensions.get(), Some(Principal::Token(_))));
+    }
+}

@@ -1,0 +1,69 @@
+//! Why a request is turned away: the word, the status and the text of the wire contract (AUTH-014).
+
+use tonic::Status;
+use xmtp_server::subsystem::Rejection;
+
+use crate::families::REJECTIONS;
+
+/// Declares the reasons and their words.
+macro_rules! reasons {
+    ($($reason:ident $word:literal)+) => {
+        /// A reason. The nine words are the whole vocabulary of logs and metrics.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Reason {
+            $($reason,)+
+        }
+
+        impl Reason {
+            pub(crate) const WORDS: [&str; 9] = [$($word),+];
+
+            pub(crate) const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $word,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    Missing "missing"
+    Malformed "malformed"
+    UnsupportedAlg "unsupported_alg"
+    Untrusted "untrusted"
+    Expired "expired"
+    NotYetValid "not_yet_valid"
+    Audience "audience"
+    Issuer "issuer"
+    Scope "scope"
+}
+
+/// The header is there and is no bearer token; the reason is [`Reason::Malformed`].
+pub(crate) const NO_BEARER_TOKEN: &str = "authorization header is not a bearer token";
+
+/// Counts one rejection for `reason`, with the text of the reason.
+pub(crate) fn reject(reason: Reason) -> Rejection {
+    let text = match reason {
+        Reason::Missing => "missing bearer token",
+        Reason::Malformed | Reason::UnsupportedAlg => "token is not a supported JWT",
+        Reason::Untrusted => "token signature is not trusted",
+        Reason::Expired => "token has expired",
+        Reason::NotYetValid => "token is not yet valid",
+        Reason::Audience => "token audience is not allowed",
+        Reason::Issuer => "token issuer is not allowed",
+        Reason::Scope => "token is missing a required scope",
+    };
+    reject_with(reason, text)
+}
+
+/// Counts one rejection for `reason`, with a text of its own.
+pub(crate) fn reject_with(reason: Reason, text: &'static str) -> Rejection {
+    REJECTIONS.count(&[reason.word()], 1);
+    Rejection {
+        status: match reason {
+            Reason::Scope => Status::permission_denied(text),
+            _ => Status::unauthenticated(text),
+        },
+        reason: reason.word(),
+    }
+}
