@@ -3,13 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::runtime::Runtime;
+use tokio::runtime;
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::subsystem::SubsystemError;
 use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_logging};
 use xmtp_server::{Server, StartError};
 
 use crate::signals::{self, CutOff};
+
+/// Turns of tasks after which a busy worker looks for what has arrived. While somebody's 100,000 topics keep every
+/// worker busy, one slice after the other, this is how many slices everybody else waits for at each step.
+const EVENT_INTERVAL: u32 = 4;
 
 /// Why the process ends without having served to its end.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +46,10 @@ pub(crate) fn run(
         settings.log_format,
     )?;
     let mut watch = signals::watch(server.exit_limit(), tell)?;
-    let runtime = Runtime::new()?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .event_interval(EVENT_INTERVAL)
+        .build()?;
     let outcome = runtime.block_on(async {
         let mut running = tokio::select! {
             started = server.with_metrics(metrics).start() => started?,

@@ -13,5 +13,6 @@ pub mod trace_context;
 
 pub use catalogue::Catalogue;
 pub(crate) use listener::{Telemetry, TelemetryListener};
+pub(crate) use logging::STREAM;
 pub use logging::{LoggingError, install_logging, layers};
 pub use metrics::{Metrics, MetricsError};
