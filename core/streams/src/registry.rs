@@ -1,8 +1,10 @@
 //! Which streams want which topics (ARC-070).
 
+use std::array;
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::TailRow;
@@ -13,8 +15,7 @@ use crate::{End, is_roomy, lock, metrics};
 
 /// The instance's topic registry and its open sessions.
 pub(crate) struct Registry {
-    /// Topics that somebody follows. No session's or feed's lock is held while this one is taken.
-    feeds: Mutex<HashSet<Feed>>,
+    feeds: Feeds,
     sessions: Mutex<Sessions>,
     next_id: AtomicU64,
 }
@@ -25,11 +26,42 @@ struct Sessions {
     open: HashMap<u64, Arc<Port>>,
 }
 
+/// Topics that somebody follows, in parts with a lock each. A part that grows or shrinks hashes all that it holds,
+/// and whoever publishes or delivers waits: with one part for hundreds of thousands of topics, tens of
+/// milliseconds. No session's or feed's lock is held while one of these is taken.
+struct Feeds {
+    keys: RandomState,
+    parts: [Mutex<HashSet<Feed>>; PARTS],
+}
+
+/// A divisor of 256. So many that 100,000 topics move in parts of 1,600, well below a millisecond.
+const PARTS: usize = 64;
+
+impl Feeds {
+    fn new() -> Self {
+        Self {
+            keys: RandomState::new(),
+            parts: array::from_fn(|_| Mutex::default()),
+        }
+    }
+
+    /// The part in which `topic` is, if anywhere.
+    fn with(&self, topic: &Topic) -> MutexGuard<'_, HashSet<Feed>> {
+        let [part, ..] = self.keys.hash_one(topic).to_le_bytes();
+        lock(&self.parts[usize::from(part) % PARTS])
+    }
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.parts.iter().all(|part| lock(part).is_empty())
+    }
+}
+
 impl Registry {
     /// A registry that admits nobody yet.
     pub(crate) fn new() -> Self {
         Self {
-            feeds: Mutex::default(),
+            feeds: Feeds::new(),
             sessions: Mutex::new(Sessions {
                 refused: Some(End::Tailer),
                 open: HashMap::new(),
@@ -89,13 +121,13 @@ impl Registry {
         after: SequenceId,
     ) -> (Feed, RegistrationId) {
         let registration = self.next_id();
-        let mut feeds = lock(&self.feeds);
+        let mut feeds = self.feeds.with(&topic);
         let feed = feeds.get(&topic).cloned().unwrap_or_else(|| {
             let feed = Feed::new(topic);
             feeds.insert(feed.clone());
             feed
         });
-        // Under the registry's lock: a feed without subscribers may be on its way out.
+        // Under the lock: a feed without subscribers may be on its way out.
         feed.subscribe(port, registration, after);
         (feed, registration)
     }
@@ -106,7 +138,7 @@ impl Registry {
         if !feed.unsubscribe(registration) {
             return;
         }
-        let mut feeds = lock(&self.feeds);
+        let mut feeds = self.feeds.with(feed.topic());
         // Somebody may have come meanwhile.
         let kept = feeds.get(feed.topic());
         if feed.is_abandoned() && kept.is_some_and(|kept| kept.is_same(feed)) {
@@ -123,7 +155,8 @@ impl Registry {
     pub(crate) fn dispatch(&self, rows: &[TailRow]) {
         let mut told = Vec::new();
         for TailRow { envelope, .. } in rows {
-            let feed = lock(&self.feeds).get(&envelope.metadata.topic).cloned();
+            let topic = &envelope.metadata.topic;
+            let feed = self.feeds.with(topic).get(topic).cloned();
             if let Some(feed) = feed {
                 feed.dispatch(envelope, &mut told);
             }
@@ -136,14 +169,14 @@ impl Registry {
 
     /// Whether a session is interested in one of `topics`.
     pub(crate) fn is_any_wanted<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) -> bool {
-        let feeds = lock(&self.feeds);
-        topics.into_iter().any(|topic| feeds.contains(topic))
+        let mut topics = topics.into_iter();
+        topics.any(|topic| self.feeds.with(topic).contains(topic))
     }
 
     /// Whether nobody is here.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.feeds).is_empty() && lock(&self.sessions).open.is_empty()
+        self.feeds.is_empty() && lock(&self.sessions).open.is_empty()
     }
 
     fn next_id(&self) -> u64 {
