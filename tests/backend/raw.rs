@@ -152,25 +152,22 @@ pub(crate) async fn refusable(
 ) -> Option<Response<Incoming>> {
     let stream = TokioIo::new(connect(address).await);
     // Either connection ends with the response's body.
-    let response = match version {
-        Version::HTTP_2 => {
-            let (mut sender, connection) = conn::http2::handshake(TokioExecutor::new(), stream)
-                .await
-                .expect("HTTP/2 is spoken");
-            tokio::spawn(connection);
-            let uri = format!("http://{address}{}", request.uri());
-            *request.uri_mut() = uri.parse().expect("an address and a path are a URI");
-            within(sender.send_request(request)).await
-        }
-        _ => {
-            let (mut sender, connection) = conn::http1::handshake(stream)
-                .await
-                .expect("HTTP/1.1 is spoken");
-            tokio::spawn(connection);
-            let host = HeaderValue::try_from(address.to_string()).expect("an address is a host");
-            request.headers_mut().insert("host", host);
-            within(sender.send_request(request)).await
-        }
+    let response = if version == Version::HTTP_2 {
+        let (mut sender, connection) = conn::http2::handshake(TokioExecutor::new(), stream)
+            .await
+            .expect("HTTP/2 is spoken");
+        tokio::spawn(connection);
+        let uri = format!("http://{address}{}", request.uri());
+        *request.uri_mut() = uri.parse().expect("an address and a path are a URI");
+        within(sender.send_request(request)).await
+    } else {
+        let (mut sender, connection) = conn::http1::handshake(stream)
+            .await
+            .expect("HTTP/1.1 is spoken");
+        tokio::spawn(connection);
+        let host = HeaderValue::try_from(address.to_string()).expect("an address is a host");
+        request.headers_mut().insert("host", host);
+        within(sender.send_request(request)).await
     };
     response.ok()
 }
