@@ -4,6 +4,8 @@
 
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
 
+#[cfg(feature = "auth")]
+mod auth;
 mod bare;
 mod child;
 mod clients;
@@ -32,7 +34,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);
 
-const PARTS: [Part; 10] = [
+const PARTS: &[Part] = &[
     ("start", || start::measure().boxed_local()),
     ("publish", || publish::measure().boxed_local()),
     ("identity", || identity::measure().boxed_local()),
@@ -43,6 +45,8 @@ const PARTS: [Part; 10] = [
     ("barrier", || streams::barrier::measure().boxed_local()),
     ("hostile", || streams::hostile::measure().boxed_local()),
     ("telemetry", || telemetry::measure().boxed_local()),
+    #[cfg(feature = "auth")]
+    ("auth", || auth::measure().boxed_local()),
 ];
 
 fn main() -> ExitCode {
@@ -63,6 +67,11 @@ fn main() -> ExitCode {
         }
         [streams::hostile::ARGUMENT, attack, address] => {
             runtime.block_on(streams::hostile::attack(attack, address));
+            return ExitCode::SUCCESS;
+        }
+        #[cfg(feature = "auth")]
+        [auth::ARGUMENT, attack, address] => {
+            runtime.block_on(auth::attack(attack, address));
             return ExitCode::SUCCESS;
         }
         _ => {}

@@ -1,5 +1,6 @@
 //! Going down: what is finished, what is refused, and that nobody holds it up.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -303,14 +304,12 @@ async fn ops_008_peers_that_say_nothing_or_half_of_it_do_not_hold_the_exit() {
     }
 }
 
-/// Sends the head of a publish over HTTP/1.1 and waits until its handler asks for the body.
-async fn half_a_request(backend: &Backend) -> TcpStream {
-    let mut peer = TcpStream::connect(backend.address)
-        .await
-        .expect("connected");
+/// Sends the head of a publish over HTTP/1.1, with further lines, and waits until its handler asks for the body.
+pub(crate) async fn half_a_request(address: SocketAddr, lines: &str) -> TcpStream {
+    let mut peer = TcpStream::connect(address).await.expect("connected");
     let head = format!(
         "POST {} HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc-web+proto\r\n\
-         content-length: 1000\r\nexpect: 100-continue\r\n\r\n",
+         content-length: 1000\r\nexpect: 100-continue\r\n{lines}\r\n",
         publish::PATH
     );
     peer.write_all(head.as_bytes()).await.expect("sent");
@@ -327,7 +326,7 @@ async fn half_a_request(backend: &Backend) -> TcpStream {
 #[tokio::test]
 async fn ops_008_half_sent_requests_are_answered_at_the_deadline() {
     let backend = Backend::with("server.max_drain_duration_ms = 300").await;
-    let mut peer = half_a_request(&backend).await;
+    let mut peer = half_a_request(backend.address, "").await;
     // The same over HTTP/2: one frame of a body that does not end.
     let stream = TcpStream::connect(backend.address)
         .await
@@ -375,7 +374,7 @@ async fn ops_007_a_stream_that_opens_as_the_drain_begins_ends_as_well() {
     });
     let openings: Vec<_> = openings.collect();
     // A unary request in flight: connections are not what ends the streams.
-    let _unfinished = half_a_request(&backend).await;
+    let _unfinished = half_a_request(backend.address, "").await;
     let stopping = tokio::spawn(backend.stop());
     for ended in within(join_all(openings)).await {
         let status = ended.expect("no panic");

@@ -16,8 +16,22 @@ use xmtp_test_support::{PATIENCE, TestDatabase, eventually};
 
 /// What the program did and said, once it has ended.
 pub(crate) async fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Output {
-    let running = program(arguments).output();
-    timeout(PATIENCE, running)
+    output(program(arguments)).await
+}
+
+/// The same, with more in its environment.
+#[cfg(feature = "auth")]
+pub(crate) async fn run_in<A: AsRef<OsStr>>(
+    environment: &[(&str, &str)],
+    arguments: impl IntoIterator<Item = A>,
+) -> Output {
+    let mut program = program(arguments);
+    program.envs(environment.iter().copied());
+    output(program).await
+}
+
+async fn output(mut program: Command) -> Output {
+    timeout(PATIENCE, program.output())
         .await
         .expect("the program ends by itself")
         .expect("the program starts")
@@ -66,7 +80,20 @@ impl Process {
     /// Serves `database`; answers when it does.
     pub(crate) async fn serve(database: &TestDatabase, settings: &str) -> Self {
         let document = document(database, settings);
-        Self::start(["serve", "--config", &document], serving).await
+        Self::start(program(["serve", "--config", &document]), serving).await
+    }
+
+    /// The same, with more in its environment.
+    #[cfg(feature = "auth")]
+    pub(crate) async fn serve_in(
+        environment: &[(&str, &str)],
+        database: &TestDatabase,
+        settings: &str,
+    ) -> Self {
+        let document = document(database, settings);
+        let mut program = program(["serve", "--config", &document]);
+        program.envs(environment.iter().copied());
+        Self::start(program, serving).await
     }
 
     /// Serves with a database of the program's own, in `folder`.
@@ -74,23 +101,18 @@ impl Process {
     pub(crate) async fn dev(folder: &Path) -> Self {
         let folder = folder.to_str().expect("a temporary path is Unicode");
         let ports = ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
-        Self::start(
-            ["dev", "--folder", folder].into_iter().chain(ports),
-            |line| {
-                let (_, rest) = line.split_once("listens on http://")?;
-                rest.split_once(' ')?.0.parse().ok()
-            },
-        )
+        let dev = program(["dev", "--folder", folder].into_iter().chain(ports));
+        Self::start(dev, |line| {
+            let (_, rest) = line.split_once("listens on http://")?;
+            rest.split_once(' ')?.0.parse().ok()
+        })
         .await
     }
 
-    async fn start<'a>(
-        arguments: impl IntoIterator<Item = &'a str>,
-        address: impl Fn(&str) -> Option<SocketAddr>,
-    ) -> Self {
+    async fn start(mut program: Command, address: impl Fn(&str) -> Option<SocketAddr>) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let output = || log.reopen().expect("the log can be opened again");
-        let mut child = program(arguments)
+        let mut child = program
             .stdout(output())
             .stderr(output())
             .spawn()

@@ -6,6 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::client::conn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tonic::{Code, Status};
@@ -128,36 +129,47 @@ pub(crate) async fn native(
 }
 
 /// Sends one request over HTTP/2 and answers as soon as the response's head is there.
-async fn http2(address: SocketAddr, mut request: Request<Full<Bytes>>) -> Response<Incoming> {
-    let stream = connect(address).await;
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .expect("HTTP/2 is spoken");
-    // It ends with the response's body.
-    tokio::spawn(connection);
-    let uri = format!("http://{address}{}", request.uri());
-    *request.uri_mut() = uri.parse().expect("an address and a path are a URI");
-    within(sender.send_request(request))
-        .await
-        .expect("answered")
+async fn http2(address: SocketAddr, request: Request<Full<Bytes>>) -> Response<Incoming> {
+    let answer = refusable(Version::HTTP_2, address, request).await;
+    answer.expect("answered")
 }
 
 /// Sends one request over HTTP/1.1 and answers as soon as the response's head is there.
 pub(crate) async fn http1(
     address: SocketAddr,
-    mut request: Request<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
 ) -> Response<Incoming> {
-    let stream = connect(address).await;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .expect("HTTP/1.1 is spoken");
-    tokio::spawn(connection);
-    let host = HeaderValue::try_from(address.to_string()).expect("an address is a host");
-    request.headers_mut().insert("host", host);
-    within(sender.send_request(request))
-        .await
-        .expect("answered")
+    let answer = refusable(Version::HTTP_11, address, request).await;
+    answer.expect("answered")
+}
+
+/// Sends one request and answers as soon as the response's head is there; `None` where the connection or the stream
+/// ends instead.
+pub(crate) async fn refusable(
+    version: Version,
+    address: SocketAddr,
+    mut request: Request<Full<Bytes>>,
+) -> Option<Response<Incoming>> {
+    let stream = TokioIo::new(connect(address).await);
+    // Either connection ends with the response's body.
+    let response = if version == Version::HTTP_2 {
+        let (mut sender, connection) = conn::http2::handshake(TokioExecutor::new(), stream)
+            .await
+            .expect("HTTP/2 is spoken");
+        tokio::spawn(connection);
+        let uri = format!("http://{address}{}", request.uri());
+        *request.uri_mut() = uri.parse().expect("an address and a path are a URI");
+        within(sender.send_request(request)).await
+    } else {
+        let (mut sender, connection) = conn::http1::handshake(stream)
+            .await
+            .expect("HTTP/1.1 is spoken");
+        tokio::spawn(connection);
+        let host = HeaderValue::try_from(address.to_string()).expect("an address is a host");
+        request.headers_mut().insert("host", host);
+        within(sender.send_request(request)).await
+    };
+    response.ok()
 }
 
 /// A browser's gRPC-Web call over HTTP/1.1; its response body is still to be read.

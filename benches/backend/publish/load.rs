@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use prost::Message;
+use tonic::Request;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use uuid::Uuid;
 use xmtp_protocol::client::PublishServiceClient;
@@ -26,18 +28,27 @@ pub(crate) fn envelope_len() -> usize {
     envelope().encoded_len()
 }
 
-/// The clients.
-pub(crate) struct Load(Vec<PublishServiceClient<Channel>>);
+/// The clients, each with its `authorization`.
+pub(crate) struct Load(Vec<Client>);
+
+type Client = (PublishServiceClient<Channel>, Option<AsciiMetadataValue>);
 
 impl Load {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self::authorized(address, |_| None).await
+    }
+
+    /// Clients of which each sends the same `authorization` with every publish.
+    pub(crate) async fn authorized(
+        address: SocketAddr,
+        authorization: impl Fn(usize) -> Option<AsciiMetadataValue>,
+    ) -> Self {
         let channels = clients::connect(address).await;
-        Self(
-            channels
-                .into_iter()
-                .map(PublishServiceClient::new)
-                .collect(),
-        )
+        let clients = channels
+            .into_iter()
+            .enumerate()
+            .map(|(number, channel)| (PublishServiceClient::new(channel), authorization(number)));
+        Self(clients.collect())
     }
 
     /// Publishes with all clients for `time`; answers publishes a second.
@@ -53,10 +64,15 @@ impl Load {
     }
 }
 
-async fn publish(mut client: PublishServiceClient<Channel>) {
-    let request = PublishRequest {
+async fn publish((mut client, authorization): Client) {
+    let mut request = Request::new(PublishRequest {
         envelopes: vec![envelope()],
-    };
+    });
+    if let Some(authorization) = authorization {
+        request
+            .metadata_mut()
+            .insert("authorization", authorization);
+    }
     let answer = client.publish(request).await.expect("a publish succeeds");
     assert_eq!(answer.into_inner().envelope_metas.len(), 1);
 }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
+use tracing::Span;
 use xmtp_protocol::identity::{ChainVerifier, NoChainVerifier};
 use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_telemetry::Family;
@@ -250,8 +251,8 @@ impl Attachments {
 /// Extension point: judges every request by its head, before drain admission and before a byte of its body is
 /// read. Preflights are answered before.
 pub trait RequestGate: Send + Sync {
-    /// Lets the request in, and may leave for its handler, in the extensions, who sends it; or turns it away.
-    /// The current span is the request's, whose field [`PRINCIPAL`] may be recorded.
+    /// Lets the request in, and may leave for its handler, in the extensions, who sends it, and on its span, as
+    /// [`PRINCIPAL`]; or turns it away.
     ///
     /// # Errors
     /// Why not.
@@ -269,6 +270,8 @@ pub struct RequestHead<'a> {
     pub headers: &'a HeaderMap,
     /// What the handler will find beside the message.
     pub extensions: &'a mut Extensions,
+    /// The request's span, disabled where the request is not gRPC.
+    pub span: &'a Span,
 }
 
 /// Why a request is turned away.

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
-use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
+use crate::digest::{Digest, digest};
+
 /// The configured keys.
-pub(crate) struct ApiKeys(Vec<(Arc<str>, [u8; 32])>);
+pub(crate) struct ApiKeys(Vec<(Arc<str>, Digest)>);
 
 impl ApiKeys {
     /// Of names and values.
@@ -23,9 +24,8 @@ impl ApiKeys {
         self.0.len()
     }
 
-    /// The name of the key whose value `token` is.
-    pub(crate) fn find(&self, token: &str) -> Option<&Arc<str>> {
-        let presented = digest(token.as_bytes());
+    /// The name of the key whose value has the digest `presented`.
+    pub(crate) fn find(&self, presented: &Digest) -> Option<&Arc<str>> {
         // No place where there is no match; no two values are equal.
         let mut found = u32::MAX;
         for (place, (_, known)) in (0u32..).zip(&self.0) {
@@ -34,10 +34,6 @@ impl ApiKeys {
         let place = usize::try_from(found).ok()?;
         self.0.get(place).map(|(name, _)| name)
     }
-}
-
-fn digest(value: &[u8]) -> [u8; 32] {
-    Sha256::digest(value).into()
 }
 
 #[cfg(test)]
@@ -50,14 +46,15 @@ mod tests {
         let secrets = values.clone().map(SecretString::from);
         let keys = ApiKeys::new(["one", "two", "three"].into_iter().zip(&secrets));
         assert_eq!(keys.len(), 3);
+        let find = |value: &str| keys.find(&digest(value.as_bytes())).map(|name| &**name);
         for (value, name) in values.iter().zip(["one", "two", "three"]) {
-            assert_eq!(keys.find(value).map(|name| &**name), Some(name));
+            assert_eq!(find(value), Some(name));
             let last = value.len() - 1;
-            assert_eq!(keys.find(&value[..last]), None);
-            assert_eq!(keys.find(&format!("{value}a")), None);
-            assert_eq!(keys.find(&format!("{}x", &value[..last])), None);
+            assert_eq!(find(&value[..last]), None);
+            assert_eq!(find(&format!("{value}a")), None);
+            assert_eq!(find(&format!("{}x", &value[..last])), None);
         }
-        assert_eq!(keys.find(""), None);
-        assert_eq!(ApiKeys::new([]).find("a"), None);
+        assert_eq!(find(""), None);
+        assert_eq!(ApiKeys::new([]).find(&digest(b"a")), None);
     }
 }

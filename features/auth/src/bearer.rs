@@ -19,7 +19,10 @@ pub(crate) fn token(headers: &HeaderMap) -> Result<&str, NoToken> {
     if values.next().is_some() {
         return Err(NoToken::Malformed);
     }
-    let text = value.to_str().map_err(|_| NoToken::Malformed)?;
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    let text = value.to_str().ok();
+    let text = text.filter(|text| text.as_bytes().iter().all(is_text));
+    let text = text.ok_or(NoToken::Malformed)?;
     let (scheme, token) = text.split_once(' ').ok_or(NoToken::Malformed)?;
     let token = token.trim();
     if scheme.eq_ignore_ascii_case("Bearer") && !token.is_empty() {
@@ -51,6 +54,7 @@ mod tests {
             b"bearer abc",
             b"BEARER abc",
             b"bEaReR abc ",
+            b"Bearer   abc",
         ] {
             assert_eq!(token(&of(&[value])), Ok("abc"));
         }
@@ -69,6 +73,10 @@ mod tests {
             b"Bearerabc",
             b" Bearer abc",
             b"Bearer \xffabc",
+            // Letters that look alike, and a tab, which HTTP allows.
+            b"\xd0\x92earer abc",
+            b"Bearer a\tbc",
+            b"Bearer abc\t",
         ] {
             assert_eq!(token(&of(&[value])), Err(NoToken::Malformed), "{value:?}");
         }

@@ -459,6 +459,35 @@ mod tests {
         let unknown = take(&format!("{invalid}planted = 1\n"));
         assert_eq!(unknown.err().unwrap().iter().count(), 1);
         assert!(enabled(&api_key()).unwrap().is_some());
+        // References are resolved all the same (CFG-004).
+        let referring = "[auth]\nenabled = false\njwks_url = \"env:PLANTED\"\n";
+        let resolved = Document::parse(referring, Build::default(), |_| Some("x".to_owned()));
+        assert!(Auth::take(&mut resolved.unwrap()).unwrap().is_none());
+        let errors = Document::parse(referring, Build::default(), |_| None).err();
+        let errors = errors.expect("the variable is not set");
+        let keys: Vec<&str> = errors.iter().map(|error| &*error.key).collect();
+        assert_eq!(keys, ["auth.jwks_url"]);
+    }
+
+    #[test]
+    fn auth_017_s34_line_ends_of_a_pem_are_those_of_any_system_and_no_other() {
+        let pem = Issuer::new(Algorithm::EdDsa, "x").pem();
+        for good in [
+            pem.clone(),
+            pem.replace('\n', "\r\n"),
+            pem.trim().to_owned(),
+        ] {
+            let mechanisms = enabled(&inline("one", "EdDSA", &good)).unwrap();
+            assert!(mechanisms.is_some(), "{good:?}");
+        }
+        for bad in [
+            pem.replace('\n', "\\n"),
+            pem.replace('\n', " "),
+            format!("{pem:?}"),
+        ] {
+            let refused = refused(enabled(&inline("one", "EdDSA", &bad)));
+            assert_eq!(refused, ["auth.keys[0].public_key"], "{bad:?}");
+        }
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tracing::Span;
 use xmtp_server::subsystem::{PRINCIPAL, Rejection, RequestGate, RequestHead};
 
 use crate::api_keys::ApiKeys;
 use crate::bearer::{self, NoToken};
 use crate::claims::{Claims, Policy};
+use crate::digest::digest;
 use crate::keys::CurrentKeys;
 use crate::principal::Principal;
 use crate::rejection::{NO_BEARER_TOKEN, Reason, reject, reject_with};
@@ -43,7 +43,7 @@ impl RequestGate for Gate {
         })?;
         let principal = self.principal(token, unix_seconds()).map_err(reject)?;
         if let Principal::ApiKey(name) = &principal {
-            Span::current().record(PRINCIPAL, &**name);
+            head.span.record(PRINCIPAL, &**name);
         }
         head.extensions.insert(principal);
         Ok(())
@@ -59,11 +59,12 @@ impl Gate {
                 None => Reason::Untrusted,
             });
         }
-        if let Some(name) = self.api_keys.find(token) {
+        let digest = digest(token.as_bytes());
+        if let Some(name) = self.api_keys.find(&digest) {
             return Ok(Principal::ApiKey(name.clone()));
         }
         let Tokens { keys, policy } = self.tokens.as_ref().ok_or(Reason::Untrusted)?;
-        let claims = token::verified(token, &keys.get())?;
+        let claims = token::verified(token, &digest, &keys.get())?;
         policy.judge(&claims, now)?;
         Ok(Principal::Token(Claims::new(claims)))
     }
@@ -85,6 +86,7 @@ mod tests {
     use secrecy::SecretString;
     use serde_json::{Value, json};
     use tonic::Code;
+    use tracing::Span;
 
     use super::*;
     use crate::algorithm::Algorithm;
@@ -94,18 +96,18 @@ mod tests {
     /// The clock of most tests.
     const NOW: u64 = 1_800_000_000;
 
-    fn tokens(issuers: &[&Issuer], policy: Policy) -> Option<Tokens> {
+    fn tokens(issuers: &[&Issuer], policy: Policy) -> Tokens {
         let keys = issuers.iter().map(|issuer| issuer.key()).collect();
-        Some(Tokens {
+        Tokens {
             keys: CurrentKeys::new(KeySet::new(keys)),
             policy,
-        })
+        }
     }
 
     fn gate(issuers: &[&Issuer], policy: Policy) -> Gate {
         Gate {
             api_keys: ApiKeys::new([]),
-            tokens: tokens(issuers, policy),
+            tokens: Some(tokens(issuers, policy)),
         }
     }
 
@@ -207,7 +209,7 @@ mod tests {
         let [header, payload, signature] = parts[..] else {
             panic!("three parts")
         };
-        let headed = |header: Value| issuer.sign(&header, &claims());
+        let under = |header: Value| issuer.sign(&header, &claims());
         let long = "k".repeat(257);
         for (what, token) in [
             ("a word", "abc".to_owned()),
@@ -215,19 +217,19 @@ mod tests {
             ("four parts", format!("{token}.{signature}")),
             ("no base64", format!("!.{payload}.{signature}")),
             ("padding", format!("{header}=.{payload}.{signature}")),
-            ("a list as header", headed(json!(["EdDSA"]))),
-            ("no alg", headed(json!({ "kid": "one" }))),
-            ("alg is a number", headed(json!({ "alg": 1 }))),
+            ("a list as header", under(json!(["EdDSA"]))),
+            ("no alg", under(json!({ "kid": "one" }))),
+            ("alg is a number", under(json!({ "alg": 1 }))),
             (
                 "kid is a number",
-                headed(json!({ "alg": "EdDSA", "kid": 1 })),
+                under(json!({ "alg": "EdDSA", "kid": 1 })),
             ),
             (
                 "crit",
-                headed(json!({ "alg": "EdDSA", "crit": ["exp"], "exp": 1 })),
+                under(json!({ "alg": "EdDSA", "crit": ["exp"], "exp": 1 })),
             ),
-            ("no crit", headed(json!({ "alg": "EdDSA", "crit": null }))),
-            ("a long kid", headed(json!({ "alg": "EdDSA", "kid": long }))),
+            ("no crit", under(json!({ "alg": "EdDSA", "crit": null }))),
+            ("a long kid", under(json!({ "alg": "EdDSA", "kid": long }))),
             ("a list as claims", issuer.token(&json!([]))),
             ("text as claims", issuer.token(&json!("exp"))),
             (
@@ -242,7 +244,7 @@ mod tests {
             );
         }
         // A key id of just 256 bytes is only unknown.
-        let token = headed(json!({ "alg": "EdDSA", "kid": &long[..256] }));
+        let token = under(json!({ "alg": "EdDSA", "kid": &long[..256] }));
         assert_eq!(gate.principal(&token, NOW), Err(Reason::Untrusted));
     }
 
@@ -418,7 +420,7 @@ mod tests {
         let api_keys = || ApiKeys::new(["a-jwt", "long"].into_iter().zip(&values));
         let both = Gate {
             api_keys: api_keys(),
-            tokens: tokens(&[&issuer], policy()),
+            tokens: Some(tokens(&[&issuer], policy())),
         };
         assert_eq!(
             both.principal(&jwt, NOW),
@@ -443,6 +445,160 @@ mod tests {
         }
     }
 
+    /// A token of any text, signed.
+    fn of_text(issuer: &Issuer, header: &str, claims: &str) -> String {
+        let signed = [header, claims].map(|text| URL_SAFE_NO_PAD.encode(text));
+        let signed = signed.join(".");
+        let signature = issuer.signature(signed.as_bytes());
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    #[test]
+    fn auth_009_a_key_verifies_for_its_own_algorithm_alone() {
+        let (rsa, ec) = (
+            Issuer::new(Algorithm::Rs256, "rsa"),
+            Issuer::new(Algorithm::Es256, "ec"),
+        );
+        let gate = gate(&[&rsa, &ec], policy());
+        let longer = Issuer::new(Algorithm::Rs512, "rsa");
+        for (issuer, alg, kid) in [
+            // Each signature is good for some key that is known.
+            (&rsa, "RS256", "ec"),
+            (&ec, "ES256", "rsa"),
+            (&rsa, "ES256", "ec"),
+            (&ec, "RS256", "rsa"),
+            // The key is right, and is declared for another hash.
+            (&longer, "RS512", "rsa"),
+        ] {
+            let token = issuer.sign(&json!({ "alg": alg, "kid": kid }), &claims());
+            let refused = gate.principal(&token, NOW);
+            assert_eq!(refused, Err(Reason::Untrusted), "{alg} {kid}");
+        }
+        assert!(gate.principal(&rsa.token(&claims()), NOW).is_ok());
+        assert!(gate.principal(&ec.token(&claims()), NOW).is_ok());
+    }
+
+    #[test]
+    fn auth_014_of_members_with_one_name_every_stage_reads_the_last() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], Policy::default());
+        let (good, expired) = (NOW + 100, NOW - 100);
+        let header = r#"{"alg":"EdDSA","kid":"one"}"#;
+        for (header, claims, refused) in [
+            (header, format!(r#"{{"exp":1,"exp":{good}}}"#), None),
+            (
+                header,
+                format!(r#"{{"exp":{good},"exp":{expired}}}"#),
+                Some(Reason::Expired),
+            ),
+            (
+                header,
+                format!(r#"{{"exp":{good},"sub":"a","sub":1}}"#),
+                Some(Reason::Malformed),
+            ),
+            (
+                r#"{"alg":"none","alg":"EdDSA","kid":"two","kid":"one"}"#,
+                format!(r#"{{"exp":{good}}}"#),
+                None,
+            ),
+            (
+                r#"{"alg":"EdDSA","alg":"none"}"#,
+                format!(r#"{{"exp":{good}}}"#),
+                Some(Reason::UnsupportedAlg),
+            ),
+            (
+                r#"{"alg":"EdDSA","kid":"one","kid":"two"}"#,
+                format!(r#"{{"exp":{good}}}"#),
+                Some(Reason::Untrusted),
+            ),
+        ] {
+            let judged = gate.principal(&of_text(&issuer, header, &claims), NOW);
+            assert_eq!(judged.err(), refused, "{header} {claims}");
+        }
+    }
+
+    #[test]
+    fn auth_031_numbers_beyond_every_clock_and_nesting_without_end_are_survived() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], Policy::default());
+        let header = r#"{"alg":"EdDSA"}"#;
+        let far = "99999999999999999999999999";
+        let deep = "[".repeat(4000);
+        for (claims, refused) in [
+            (format!(r#"{{"exp":{far}}}"#), None),
+            (format!(r#"{{"exp":{far}.5,"nbf":0.0}}"#), None),
+            (r#"{"exp":1e400}"#.to_owned(), Some(Reason::Malformed)),
+            (r#"{"exp":-1e400}"#.to_owned(), Some(Reason::Malformed)),
+            (r#"{"exp":NaN}"#.to_owned(), Some(Reason::Malformed)),
+            (r#"{"exp":Infinity}"#.to_owned(), Some(Reason::Malformed)),
+            (r#"{"exp":-0.0}"#.to_owned(), Some(Reason::Expired)),
+            (r#"{"exp":-1}"#.to_owned(), Some(Reason::Malformed)),
+            (
+                format!(r#"{{"exp":{far},"nbf":{far}}}"#),
+                Some(Reason::NotYetValid),
+            ),
+            (
+                format!(r#"{{"exp":{far},"more":{deep}}}"#),
+                Some(Reason::Malformed),
+            ),
+        ] {
+            let judged = gate.principal(&of_text(&issuer, header, &claims), NOW);
+            assert_eq!(judged.err(), refused, "{claims:.60}");
+        }
+    }
+
+    #[test]
+    fn auth_012_auth_013_what_only_looks_alike_is_not_equal() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        for (changes, reason) in [
+            // Letters of another alphabet, another form of the same letter, and invisible ones.
+            (json!({ "aud": "h\u{435}re" }), Reason::Audience),
+            (json!({ "aud": "here\u{0}" }), Reason::Audience),
+            (json!({ "aud": "her\u{ff45}" }), Reason::Audience),
+            (json!({ "aud": " here" }), Reason::Audience),
+            (json!({ "iss": "i\u{17f}suer" }), Reason::Issuer),
+            (json!({ "iss": "issuer\u{200b}" }), Reason::Issuer),
+            (json!({ "scope": "read\u{a0}write" }), Reason::Scope),
+            (json!({ "scope": "read\twrite" }), Reason::Scope),
+            (json!({ "scope": "read,write" }), Reason::Scope),
+        ] {
+            let refused = gate.principal(&issuer.token(&with(&changes)), NOW);
+            assert_eq!(refused, Err(reason), "{changes}");
+        }
+        let alike = issuer.sign(&json!({ "alg": "Ed\u{421}SA" }), &claims());
+        assert_eq!(gate.principal(&alike, NOW), Err(Reason::UnsupportedAlg));
+        // Another spelling of the same text is equal.
+        let claims = claims().to_string().replace("here", r"h\u0065re");
+        let token = of_text(&issuer, r#"{"alg":"EdDSA"}"#, &claims);
+        assert!(claims.contains('\\') && gate.principal(&token, NOW).is_ok());
+    }
+
+    #[test]
+    fn auth_011_auth_018_a_known_token_still_expires_and_is_forgotten_with_its_key() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        let token = issuer.token(&claims());
+        for (now, expected) in [
+            (NOW, None),
+            (NOW + 160, None),
+            (NOW + 161, Some(Reason::Expired)),
+            (NOW, None),
+        ] {
+            assert_eq!(gate.principal(&token, now).err(), expected, "{now}");
+        }
+        let keys = &gate.tokens.as_ref().unwrap().keys;
+        // Another key under the same id, and the old one again.
+        keys.replace(KeySet::new(vec![
+            Issuer::new(Algorithm::EdDsa, "one").key(),
+        ]));
+        for _ in 0..2 {
+            assert_eq!(gate.principal(&token, NOW), Err(Reason::Untrusted));
+        }
+        keys.replace(KeySet::new(vec![issuer.key()]));
+        assert!(gate.principal(&token, NOW).is_ok());
+    }
+
     fn judge(gate: &Gate, path: &str, values: &[&str]) -> (Result<(), Rejection>, Extensions) {
         let mut headers = HeaderMap::new();
         for value in values {
@@ -453,6 +609,7 @@ mod tests {
             path,
             headers: &headers,
             extensions: &mut extensions,
+            span: &Span::none(),
         });
         (judged, extensions)
     }
@@ -507,75 +664,56 @@ mod tests {
         let hmac = bearer(&issuer.sign(&json!({ "alg": "HS256" }), &claims()));
         let stranger = Issuer::new(Algorithm::EdDsa, "one");
         let unsupported = "token is not a supported JWT";
-        let unauthenticated = Code::Unauthenticated;
         let rows = [
-            (None, "missing", unauthenticated, "missing bearer token"),
+            (None, "missing", "missing bearer token"),
             (
                 Some("Basic abc".to_owned()),
                 "malformed",
-                unauthenticated,
                 "authorization header is not a bearer token",
             ),
-            (
-                Some(bearer("abc")),
-                "malformed",
-                unauthenticated,
-                unsupported,
-            ),
-            (
-                Some(bearer(&"a".repeat(8193))),
-                "malformed",
-                unauthenticated,
-                unsupported,
-            ),
-            (
-                Some(changed(json!({ "sub": 1 }))),
-                "malformed",
-                unauthenticated,
-                unsupported,
-            ),
-            (Some(hmac), "unsupported_alg", unauthenticated, unsupported),
+            (Some(bearer("abc")), "malformed", unsupported),
+            (Some(bearer(&"a".repeat(8193))), "malformed", unsupported),
+            (Some(changed(json!({ "sub": 1 }))), "malformed", unsupported),
+            (Some(hmac), "unsupported_alg", unsupported),
             (
                 Some(bearer(&stranger.token(&claims()))),
                 "untrusted",
-                unauthenticated,
                 "token signature is not trusted",
             ),
             (
                 Some(changed(json!({ "exp": 1 }))),
                 "expired",
-                unauthenticated,
                 "token has expired",
             ),
             (
                 Some(changed(json!({ "nbf": 9_000_000_000_u64 }))),
                 "not_yet_valid",
-                unauthenticated,
                 "token is not yet valid",
             ),
             (
                 Some(changed(json!({ "aud": "x" }))),
                 "audience",
-                unauthenticated,
                 "token audience is not allowed",
             ),
             (
                 Some(changed(json!({ "iss": "x" }))),
                 "issuer",
-                unauthenticated,
                 "token issuer is not allowed",
             ),
             (
                 Some(changed(json!({ "scope": "x" }))),
                 "scope",
-                Code::PermissionDenied,
                 "token is missing a required scope",
             ),
         ];
         let mut reasons: Vec<&str> = rows.iter().map(|(_, reason, ..)| *reason).collect();
         reasons.dedup();
         assert_eq!(reasons, Reason::WORDS, "every reason has a row");
-        for (header, reason, code, text) in rows {
+        for (header, reason, text) in rows {
+            let code = match reason {
+                "scope" => Code::PermissionDenied,
+                _ => Code::Unauthenticated,
+            };
             let recorder = DebuggingRecorder::new();
             let snapshotter = recorder.snapshotter();
             let (judged, extensions) = metrics::with_local_recorder(&recorder, || {

@@ -11,6 +11,7 @@ use spki::der::{Decode, Document};
 
 use crate::algorithm::{Algorithm, KeyType, PublicKey};
 use crate::families::KEYS;
+use crate::verdicts::Verdicts;
 
 /// Most bytes of a key id (AUTH-016).
 pub(crate) const MAX_KID_BYTES: usize = 256;
@@ -67,17 +68,27 @@ fn rsa_from_der(der: &[u8]) -> Option<PublicKey> {
     PublicKey::rsa(modulus.as_bytes(), exponent.as_bytes())
 }
 
-/// Keys that are valid at the same time.
+/// Keys that are valid at the same time, and what they have been found to sign: it is forgotten with them.
 #[derive(Debug, Default)]
-pub(crate) struct KeySet(Vec<Key>);
+pub(crate) struct KeySet {
+    keys: Vec<Key>,
+    verdicts: Verdicts,
+}
 
 impl KeySet {
     pub(crate) fn new(keys: Vec<Key>) -> Self {
-        Self(keys)
+        Self {
+            keys,
+            verdicts: Verdicts::default(),
+        }
     }
 
     pub(crate) fn keys(&self) -> &[Key] {
-        &self.0
+        &self.keys
+    }
+
+    pub(crate) fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
     }
 
     /// The one key for a token. With a key id, the one that has it, if it is for `algorithm`; without, the one for
@@ -87,7 +98,7 @@ impl KeySet {
             Some(kid) => key.kid.as_deref() == Some(kid),
             None => key.algorithm == algorithm,
         };
-        let mut candidates = self.0.iter().filter(fits);
+        let mut candidates = self.keys.iter().filter(fits);
         let key = candidates.next()?;
         let is_only = candidates.next().is_none();
         (is_only && key.algorithm == algorithm).then_some(key)
@@ -111,7 +122,7 @@ impl CurrentKeys {
 
     pub(crate) fn replace(&self, keys: KeySet) {
         // At most 64 of a JWKS, and no document lists more inline than fit a 32-bit number.
-        let count = u32::try_from(keys.0.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(keys.keys.len()).unwrap_or(u32::MAX);
         KEYS.set(&[], count.into());
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
@@ -119,6 +130,6 @@ impl CurrentKeys {
 
 impl fmt::Debug for CurrentKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} keys", self.get().0.len())
+        write!(f, "{} keys", self.get().keys.len())
     }
 }

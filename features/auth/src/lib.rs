@@ -12,6 +12,7 @@ mod api_keys;
 mod bearer;
 mod claims;
 mod config;
+mod digest;
 mod families;
 mod fetch;
 mod gate;
@@ -24,6 +25,7 @@ mod subsystem;
 #[cfg(test)]
 mod testing;
 mod token;
+mod verdicts;
 
 pub use claims::Claims;
 pub use config::Auth;

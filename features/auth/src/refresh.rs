@@ -241,7 +241,7 @@ mod tests {
         let server = JwksServer::start(script).await;
         let start = Instant::now();
         let fetcher = Fetcher::new(server.url.clone()).unwrap();
-        let loaded = load(fetcher, SCHEDULE).await.ok().expect("the third works");
+        let loaded = load(fetcher, SCHEDULE).await.expect("the third works");
         assert!(start.elapsed() >= Duration::from_secs(2));
         assert_eq!(kids(loaded.keys()), ["one"]);
         assert_eq!(recorded(&snapshotter, "error"), (2, 1.0));
@@ -267,7 +267,7 @@ mod tests {
         let _recording = metrics::set_default_local_recorder(&recorder);
         let server = JwksServer::start([document(&[jwk("one"), jwk("two")])]).await;
         let fetcher = Fetcher::new(server.url.clone()).unwrap();
-        let loaded = load(fetcher, SCHEDULE).await.ok().expect("it works");
+        let loaded = load(fetcher, SCHEDULE).await.expect("it works");
         let keys = loaded.keys().clone();
         assert_eq!(kids(&keys), ["one", "two"]);
         let task = tokio::spawn(loaded.keep_fresh());
@@ -302,7 +302,7 @@ mod tests {
         let server = JwksServer::start([document(&[jwk("one")]), Reply::Silence]).await;
         let fetcher = Fetcher::new(server.url.clone()).unwrap();
         let start = Instant::now();
-        let loaded = load(fetcher, schedule).await.ok().expect("it works");
+        let loaded = load(fetcher, schedule).await.expect("it works");
         let error = loaded.keep_fresh().await.expect_err("the deadline passes");
         assert!(start.elapsed() >= schedule.max_stale);
         assert!(
@@ -325,7 +325,7 @@ mod tests {
         };
         let server = JwksServer::start([document(&[jwk("one")])]).await;
         let fetcher = Fetcher::new(server.url.clone()).unwrap();
-        let loaded = load(fetcher, schedule).await.ok().expect("it works");
+        let loaded = load(fetcher, schedule).await.expect("it works");
         let task = tokio::spawn(loaded.keep_fresh());
         sleep(schedule.max_stale * 2).await;
         assert!(!task.is_finished(), "it was fetched again and again");

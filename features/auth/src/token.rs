@@ -5,15 +5,20 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use crate::algorithm::Algorithm;
+use crate::digest::Digest;
 use crate::keys::{KeySet, MAX_KID_BYTES};
 use crate::rejection::Reason;
 
-/// The claims of a token that the one key for it has signed.
+/// The claims of `token`, whose digest is `digest`, if the one key for it has signed it.
 ///
 /// # Errors
 /// The first that fails of: the form of the token and of its header (AUTH-005), its algorithm (AUTH-008), the length
 /// of its key id and the form of its claims, the choice of the key (AUTH-009), the signature (AUTH-010).
-pub(crate) fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>, Reason> {
+pub(crate) fn verified(
+    token: &str,
+    digest: &Digest,
+    keys: &KeySet,
+) -> Result<Map<String, Value>, Reason> {
     let mut segments = token.split('.');
     let (Some(header), Some(payload), Some(signature), None) = (
         segments.next(),
@@ -40,14 +45,15 @@ pub(crate) fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>,
     }
     let claims = decode(payload).ok_or(Reason::Malformed)?;
     let key = keys.select(kid, algorithm).ok_or(Reason::Untrusted)?;
-    let signed = token.rsplit_once('.').map_or("", |(signed, _)| signed);
-    let signature = URL_SAFE_NO_PAD
-        .decode(signature)
-        .map_err(|_| Reason::Untrusted)?;
-    if key
-        .public
-        .verifies(algorithm, signed.as_bytes(), &signature)
-    {
+    let is_good = keys.verdicts().of(digest, || {
+        let signed = token.rsplit_once('.').map_or("", |(signed, _)| signed);
+        let signature = URL_SAFE_NO_PAD.decode(signature);
+        signature.is_ok_and(|signature| {
+            key.public
+                .verifies(algorithm, signed.as_bytes(), &signature)
+        })
+    });
+    if is_good {
         Ok(claims)
     } else {
         Err(Reason::Untrusted)

@@ -1,7 +1,9 @@
 //! Which requests need a credential, and what those without one are answered.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Version};
 use http_body_util::Full;
 use prost::Message;
 use serde_json::json;
@@ -143,6 +145,105 @@ async fn auth_001_neither_the_method_nor_the_content_type_opens_a_path() {
 }
 
 #[tokio::test]
+async fn auth_002_no_spelling_of_a_path_leads_past_the_gate() {
+    let backend = Backend::with_auth(ONE_API_KEY).await;
+    // They only resemble a public path.
+    for path in [
+        "/%67rpc.health.v1.Health/Check",
+        "/grpc%2ehealth.v1.Health/Check",
+        "//grpc.health.v1.Health/Check",
+        "/./grpc.health.v1.Health/Check",
+        "/Grpc.health.v1.Health/Check",
+        "/grpc.health.v1",
+        "/xmtp.backend.v1.ConfigurationService",
+        "/xmtp.backend.v1.ConfigurationService%2FGetConfiguration",
+        "/xmtp.backend.v1.QueryService/Query?/grpc.health.v1.Health/Check",
+        "/xmtp.backend.v1.QueryService/Query#/grpc.health.v1.Health/Check",
+    ] {
+        for answer in [
+            raw::native(backend.address, path, frame(b""), &[]).await,
+            raw::web(backend.address, path, frame(b""), &[]).await,
+        ] {
+            assert_rejected(&answer, Code::Unauthenticated, "missing bearer token", path);
+        }
+    }
+    // They begin as a public one, and nothing takes them for another.
+    for path in [
+        "/grpc.health.v1./../xmtp.backend.v1.QueryService/Query",
+        "/grpc.health.v1.%2F..%2Fxmtp.backend.v1.QueryService/Query",
+        "/xmtp.backend.v1.ConfigurationService/../QueryService/Query",
+        "/xmtp.backend.v1.ConfigurationService/%2e%2e/QueryService/Query",
+        "/xmtp.backend.v1.ConfigurationService/GetConfiguration/",
+        "/grpc.health.v1.Health/Check/",
+    ] {
+        for answer in [
+            raw::native(backend.address, path, frame(b""), &[]).await,
+            raw::web(backend.address, path, frame(b""), &[]).await,
+        ] {
+            assert_eq!(answer.code(), Code::Unimplemented, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn auth_005_a_credential_is_in_the_authorization_header_and_nowhere_else() {
+    let backend = Backend::with_auth(ONE_API_KEY).await;
+    let good = bearer(API_KEY);
+    let encoded = STANDARD.encode(&good);
+    for header in [
+        ("authorization-bin", encoded.as_str()),
+        ("proxy-authorization", &good),
+        ("x-authorization", &good),
+        ("cookie", &format!("authorization={good}")),
+    ] {
+        let path = format!("{QUERY}?authorization={API_KEY}&access_token={API_KEY}");
+        let answer = raw::native(backend.address, &path, frame(b""), &[header]).await;
+        let text = "missing bearer token";
+        assert_rejected(&answer, Code::Unauthenticated, text, header.0);
+    }
+    // Its name has no case.
+    let headers = [("Authorization", good.as_str())];
+    let answer = raw::web(backend.address, QUERY, frame(b""), &headers).await;
+    assert_eq!(answer.code(), Code::Ok);
+    // Two of them are none, in whatever order.
+    for headers in [[&good, "Bearer other"], ["Bearer other", &good]] {
+        let headers = headers.map(|value| ("authorization", value));
+        let answer = raw::web(backend.address, QUERY, frame(b""), &headers).await;
+        let text = "authorization header is not a bearer token";
+        assert_rejected(&answer, Code::Unauthenticated, text, "two headers");
+    }
+}
+
+#[tokio::test]
+async fn auth_030_the_longest_api_key_passes_and_a_header_of_a_mebibyte_harms_nobody() {
+    let longest = "k".repeat(8192);
+    let settings = format!("auth.enabled = true\nauth.api_keys.long = {longest:?}");
+    let backend = Backend::with_auth(&settings).await;
+    let good = bearer(&longest);
+    let headers = [("authorization", good.as_str())];
+    let served = async || {
+        let native = raw::native(backend.address, QUERY, frame(b""), &headers).await;
+        assert_eq!(native.code(), Code::Ok);
+        let web = raw::web(backend.address, QUERY, frame(b""), &headers).await;
+        assert_eq!(web.code(), Code::Ok);
+    };
+    served().await;
+    let huge = bearer(&"k".repeat(1 << 20));
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        let request = Request::post(QUERY)
+            .header("content-type", "application/grpc-web+proto")
+            .header("authorization", &huge)
+            .body(Full::new(frame(b"")))
+            .expect("legal");
+        // Too long for HTTP: there is a refusal, or the end of the connection.
+        if let Some(answer) = raw::refusable(version, backend.address, request).await {
+            assert_eq!(answer.status(), 431, "{version:?}");
+        }
+    }
+    served().await;
+}
+
+#[tokio::test]
 async fn auth_003_while_off_the_header_is_not_read() {
     let off = format!("{ONE_API_KEY}\nauth.enabled = false\nauth.required_scopes = [\"use\"]");
     for settings in ["", &off] {
@@ -242,7 +343,17 @@ async fn auth_014_each_reason_is_answered_over_both_transports() {
         let answer = raw::native(backend.address, QUERY, frame(b""), &headers).await;
         assert_eq!(answer.code(), Code::Ok, "scopes are not asked of API keys");
     }
-    // CONF-068, CONF-011: what clients need, and no more.
+}
+
+#[tokio::test]
+async fn conf_011_conf_068_clients_are_told_what_they_need_and_no_more() {
+    let issuer = Issuer::new("one");
+    let settings = format!(
+        "{ONE_API_KEY}\n{}\nauth.audiences = [\"here\"]\nauth.issuers = [\"issuer\"]\n\
+         auth.required_scopes = [\"use\"]",
+        issuer.settings()
+    );
+    let backend = Backend::with_auth(&settings).await;
     let told = get_configuration(&backend).await;
     let expected = AuthConfiguration {
         enabled: true,

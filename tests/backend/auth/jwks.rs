@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -13,6 +14,7 @@ use xmtp_test_support::{TestDatabase, eventually};
 
 use super::issuer::{Issuer, Publication, claims};
 use super::{QUERY, bearer};
+use crate::drain::half_a_request;
 use crate::harness::{Backend, configured_with_auth, within};
 use crate::process::{self, Process};
 use crate::raw::{self, frame};
@@ -26,7 +28,7 @@ async fn code(backend: &Backend, token: &str) -> Code {
 }
 
 #[tokio::test]
-async fn auth_018_s21_keys_change_with_a_refresh_and_no_request_fetches_them() {
+async fn auth_018_conf_012_s21_keys_change_with_a_refresh_and_no_request_fetches_them() {
     let (old, new) = (Issuer::new("old"), Issuer::new("new"));
     let publication = Publication::start(&[json!({ "kid": "unusable" }), old.jwk()]).await;
     let backend = Backend::with_auth(&publication.settings()).await;
@@ -61,7 +63,7 @@ async fn auth_018_s21_keys_change_with_a_refresh_and_no_request_fetches_them() {
     })
     .await;
     assert_eq!(code(&backend, &of_old).await, Code::Unauthenticated);
-    // CONF-012, CONF-068: clients are told the keys of the start.
+    // Clients are told the keys of the start.
     let answer = backend
         .configuration()
         .get_configuration(GetConfigurationRequest {})
@@ -128,7 +130,7 @@ async fn ops_005_readiness_waits_for_the_keys() {
         // The next attempt works.
         publication.publish(&[Issuer::new("one").jwk()]);
     };
-    let (running, ()) = within(async { tokio::join!(starting, asking) }).await;
+    let (running, ()) = Box::pin(within(async { tokio::join!(starting, asking) })).await;
     let running = running.expect("starts");
     assert_eq!(raw::http1(telemetry, request()).await.status(), 200);
     running.stop().await;
@@ -165,6 +167,53 @@ async fn auth_019_the_program_ends_with_an_error_once_its_keys_are_stale() {
     assert!(log.contains(said), "{log}");
     assert!(log.contains("\"message\":\"draining\"") && log.contains("\"message\":\"stopped\""));
     assert!(!log.contains("planted"), "{log}");
+}
+
+#[tokio::test]
+async fn auth_019_the_drain_of_stale_keys_has_its_limits_too() {
+    let issuer = Issuer::new("one");
+    let publication = Publication::start(&[issuer.jwk()]).await;
+    let database = TestDatabase::create().await;
+    let settings = format!(
+        "{}\nserver.max_drain_duration_ms = 600000",
+        publication.settings()
+    );
+    let mut server = Process::serve(&database, &settings).await;
+    let lines = format!("authorization: {}\r\n", bearer(&issuer.token(&claims())));
+    let unfinished = half_a_request(server.address, &lines).await;
+    publication.hang();
+    eventually("it drains", async || {
+        server
+            .log()
+            .contains("\"message\":\"draining\"")
+            .then_some(())
+    })
+    .await;
+    // A drain of a signal would take this for the second one.
+    server.signal(Signal::SIGTERM);
+    let status = server.ended().await;
+    assert_eq!(status.code(), Some(1));
+    let log = server.log();
+    assert!(log.contains("ended by a second signal"), "{log}");
+    drop(unfinished);
+
+    // The same request, and a deadline.
+    publication.publish(&[issuer.jwk()]);
+    let settings = format!(
+        "{}\nserver.max_drain_duration_ms = 300",
+        publication.settings()
+    );
+    let mut server = Process::serve(&database, &settings).await;
+    let unfinished = half_a_request(server.address, &lines).await;
+    publication.hang();
+    let status = server.ended().await;
+    assert_eq!(status.code(), Some(1));
+    let log = server.log();
+    assert!(
+        log.contains("SUBSYSTEM_FAILED: auth.jwks_max_stale_seconds: "),
+        "{log}"
+    );
+    drop(unfinished);
 }
 
 #[tokio::test]

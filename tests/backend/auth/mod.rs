@@ -2,6 +2,7 @@
 
 mod admission;
 mod drain;
+mod https;
 mod issuer;
 mod jwks;
 mod telemetry;

@@ -1,17 +1,17 @@
 //! What is told of credentials: the reason of a rejection, the name of an API key, and nothing else (AUTH-027,
 //! AUTH-028).
 
-use serde_json::json;
+use serde_json::{Value, json};
 use xmtp_server::config::sections::LogLevel;
 
-use super::issuer::{Issuer, claims};
+use super::issuer::{Issuer, Publication, claims};
 use super::{API_KEY, ONE_API_KEY, QUERY, bearer};
 use crate::harness::Backend;
 use crate::raw::{self, frame};
 use crate::telemetry::watch::Watch;
 
 #[test]
-fn auth_027_auth_028_rejections_are_counted_and_logged_by_reason_alone() {
+fn auth_027_auth_028_ops_013_s32_rejections_are_counted_and_logged_by_reason_alone() {
     Watch::run(LogLevel::Trace, async |watch| {
         let issuer = Issuer::new("planted-kid");
         let settings = format!(
@@ -20,7 +20,7 @@ fn auth_027_auth_028_rejections_are_counted_and_logged_by_reason_alone() {
             issuer.settings()
         );
         let backend = Backend::with_auth(&settings).await;
-        let token = |name: &str, value: serde_json::Value| {
+        let token = |name: &str, value: Value| {
             let mut claims = claims();
             claims[name] = value;
             issuer.token(&claims)
@@ -67,6 +67,9 @@ fn auth_027_auth_028_rejections_are_counted_and_logged_by_reason_alone() {
         watch.until(&handled("OK"), 2).await;
         watch.until(&handled("Unauthenticated"), 8).await;
         watch.until(&handled("PermissionDenied"), 1).await;
+        watch
+            .until(&format!("grpc_server_in_flight{{{labels}}}"), 0)
+            .await;
         for (_, reason) in &rows {
             let series = format!("xmtp_auth_rejections_total{{reason=\"{reason}\"}}");
             assert_eq!(watch.value(&series), Some(1), "{reason}");
@@ -85,22 +88,12 @@ fn auth_027_auth_028_rejections_are_counted_and_logged_by_reason_alone() {
             })
             .collect();
         assert_eq!(told, expected);
-        let known = [
-            "timestamp",
-            "level",
-            "target",
-            "message",
-            "request_id",
-            "identifier",
-            "reason",
-        ];
-        for event in &events {
-            let fields = event.as_object().expect("an object").keys();
-            for field in fields {
-                assert!(known.contains(&field.as_str()), "{field}");
-            }
-        }
+        assert_no_other_field(&events);
+        // Of an API key its name, once; of a JWT nothing.
         let spans = watch.spans();
+        let principals = spans.lines().filter(|line| line.contains("auth.principal"));
+        let principals: Vec<&str> = principals.collect();
+        assert_eq!(principals, ["request auth.principal=\"mobile\""]);
         let everything = [watch.log(), spans, watch.metrics.render()].concat();
         assert!(
             !everything.contains("planted"),
@@ -112,5 +105,47 @@ fn auth_027_auth_028_rejections_are_counted_and_logged_by_reason_alone() {
                 assert!(!everything.contains(part), "{reason}");
             }
         }
+    });
+}
+
+/// A rejection has the fields that the contract names, and those of every line.
+fn assert_no_other_field(events: &[Value]) {
+    let known = [
+        "timestamp",
+        "level",
+        "target",
+        "message",
+        "request_id",
+        "identifier",
+        "reason",
+    ];
+    for event in events {
+        let fields = event.as_object().expect("an object").keys();
+        for field in fields {
+            assert!(known.contains(&field.as_str()), "{field}");
+        }
+    }
+}
+
+#[test]
+fn auth_016_auth_027_s20_each_entry_that_is_skipped_is_warned_of_without_its_content() {
+    Watch::run(LogLevel::Warn, async |watch| {
+        let issuer = Issuer::new("one");
+        let long = format!("{}-planted", "k".repeat(32));
+        let publication = Publication::start(&[
+            json!({ "kty": "oct", "alg": "HS256", "kid": long, "k": "planted" }),
+            json!("planted"),
+            issuer.jwk(),
+        ])
+        .await;
+        let backend = Backend::with_auth(&publication.settings()).await;
+        assert_eq!(watch.value("xmtp_auth_keys"), Some(1));
+        backend.stop().await;
+        let warnings = watch.events("a key of the JWKS is not usable and is skipped");
+        assert_eq!(warnings[0]["level"], "WARN");
+        assert_eq!(warnings[0]["kid"], "k".repeat(32));
+        assert!(warnings[1].get("kid").is_none());
+        let everything = [watch.log(), watch.spans(), watch.metrics.render()].concat();
+        assert!(!everything.contains("planted"), "{everything}");
     });
 }

@@ -188,6 +188,11 @@ impl Call {
         &self.book.routes[self.place]
     }
 
+    /// The request's span.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// The status is known.
     pub(super) fn answered(&self, code: Code) {
         // There are seventeen codes.

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
+use tracing::Span;
 
 use super::calls::{Call, Rejected};
 use crate::subsystem::{Rejection, RequestGate, RequestHead};
@@ -53,15 +54,18 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (mut head, body) = request.into_parts();
+        let call = head.extensions.get::<Arc<Call>>().cloned();
+        let none = Span::none();
         let judged = self.layer.gate.judge(&mut RequestHead {
             path: head.uri.path(),
             headers: &head.headers,
             extensions: &mut head.extensions,
+            span: call.as_ref().map_or(&none, |call| call.span()),
         });
         match judged {
             Ok(()) => Either::Right(self.inner.call(Request::from_parts(head, body))),
             Err(Rejection { status, reason }) => {
-                if let Some(call) = head.extensions.get::<Arc<Call>>() {
+                if let Some(call) = call {
                     call.answered(status.code());
                 }
                 let mut response = answer(status, &head.headers);
