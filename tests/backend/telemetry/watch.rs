@@ -18,6 +18,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 use xmtp_server::config::sections::{LogFormat, LogLevel};
+use xmtp_server::subsystem::Subsystem;
 use xmtp_server::telemetry::{Catalogue, Metrics, layers};
 use xmtp_test_support::eventually;
 
@@ -32,7 +33,16 @@ pub(crate) struct Watch {
 impl Watch {
     /// Runs `test` where the program's own pipeline logs at `level`, in JSON.
     pub(crate) fn run<T: Future<Output = ()>>(level: LogLevel, test: impl FnOnce(Self) -> T) {
-        let catalogue = Catalogue::new(&[]);
+        Self::run_with(&[], level, test);
+    }
+
+    /// The same, with what subsystems add to telemetry.
+    pub(crate) fn run_with<T: Future<Output = ()>>(
+        subsystems: &[Box<dyn Subsystem>],
+        level: LogLevel,
+        test: impl FnOnce(Self) -> T,
+    ) {
+        let catalogue = Catalogue::new(subsystems);
         let (metrics, recorder) = Metrics::new(catalogue.clone()).expect("a recorder can be built");
         // Threads keep it as long as they live.
         let recorder: &'static PrometheusRecorder = Box::leak(Box::new(recorder));
