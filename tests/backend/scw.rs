@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tonic::{Code, Status};
-use xmtp_fixtures::signers::{ContractWallet, Installation, Signer, Wallet};
+use xmtp_fixtures::signers::{ContractWallet, Installation, Wallet};
 use xmtp_fixtures::{IdentityUpdateBuilder, envelope, inbox_id_of};
 use xmtp_protocol::identity::MAX_BLOCK_AGE_SECONDS;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;

@@ -24,6 +24,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
+use crate::telemetry::monitoring::{Alert, Group};
 use crate::telemetry::route::Route;
 
 /// What went wrong inside a subsystem. Shows no configured value.
@@ -53,7 +54,7 @@ pub trait Subsystem: Send {
 }
 
 /// Extension point: what telemetry says of a subsystem.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct TelemetryWords {
     /// Its metric families.
     pub families: &'static [&'static Family],
@@ -61,6 +62,10 @@ pub struct TelemetryWords {
     pub routes: &'static [Route],
     /// The names of its operation spans.
     pub operations: &'static [&'static str],
+    /// Its alert rules.
+    pub alerts: Vec<Alert>,
+    /// Its rows of the dashboard.
+    pub panels: Vec<Group>,
 }
 
 /// What a subsystem can do while the document is being taken apart.

@@ -24,8 +24,9 @@ const ETHEREUM: &str = "eip155:";
 /// http or https, usually read from the environment because it holds a credential. The provider has to serve calls without
 /// a recipient, at blocks of the last hour at least. Published to clients, without the URLs (CONF-070). A signature on a
 /// chain that is not listed cannot be judged, and what has it is `UNAVAILABLE` (API-231).
-#[derive(Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(inline, extend("default" = {}, "propertyNames" = { "pattern": name_pattern() }))]
 pub struct Chains(BTreeMap<String, Endpoint>);
 
 /// The URL of a provider; `None` for what is none. It is taken all the same, because a refusal while decoding would show
@@ -133,29 +134,29 @@ impl<'de> Deserialize<'de> for Endpoint {
 }
 
 /// `writeOnly` is what marks a secret.
-impl JsonSchema for Chains {
+impl JsonSchema for Endpoint {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Chains".into()
+        "Endpoint".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         // Letters, digits and signs, but neither a backslash nor a percent sign that escapes nothing.
         let character = r"[!-$&-\[\]-~]|%[0-9A-Fa-f]{2}";
         json_schema!({
-            "type": "object",
-            "default": {},
-            "propertyNames": { "pattern": format!(r"^{ETHEREUM}(?:{})(?!\n)$", up_to(u64::MAX)) },
-            "additionalProperties": {
-                "type": "string",
-                "writeOnly": true,
-                "pattern": format!(r"^https?://(?![/?#:@])(?:{character})+(?!\n)$"),
-            },
+            "type": "string",
+            "writeOnly": true,
+            "pattern": format!(r"^https?://(?![/?#:@])(?:{character})+(?!\n)$"),
         })
     }
+}
+
+/// A regular expression of the names that [`chain_id`] reads.
+fn name_pattern() -> String {
+    format!(r"^{ETHEREUM}(?:{})(?!\n)$", up_to(u64::MAX))
 }
 
 /// A regular expression of the decimal numbers from 0 to `most`, without leading zeros.

@@ -13,6 +13,7 @@ mod cache;
 mod config;
 mod families;
 mod http;
+mod monitoring;
 mod route;
 mod rpc;
 mod subsystem;

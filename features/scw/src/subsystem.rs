@@ -14,6 +14,7 @@ use xmtp_server::subsystem::{
 use crate::config::{CHAINS, Chains, Settings, VALIDATION, Validation, caip_2};
 use crate::families::{FAMILIES, OPERATIONS};
 use crate::http::Provider;
+use crate::monitoring;
 use crate::route::Route;
 use crate::verifier::Verifier;
 
@@ -37,6 +38,8 @@ impl Subsystem for ScwSubsystem {
         TelemetryWords {
             families: &FAMILIES,
             operations: &OPERATIONS,
+            alerts: monitoring::alerts(),
+            panels: monitoring::panels(),
             ..TelemetryWords::default()
         }
     }

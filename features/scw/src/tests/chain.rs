@@ -23,6 +23,10 @@ async fn judge(
     Ok(verdicts[0])
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it is compared with what a judgement gives"
+)]
 fn verdict(is_valid: bool, block_number: u64) -> Result<ContractVerdict, ChainFault> {
     Ok(ContractVerdict {
         is_valid,
