@@ -143,7 +143,7 @@ async fn s18_a_silent_provider_is_a_fault_after_ten_seconds() {
     // Time now runs to the next thing that waits for it.
     time::pause();
     assert_eq!(verdict.await, Err(UNREACHABLE));
-    assert!(begun.elapsed() >= MAX_DURATION);
+    assert!((MAX_DURATION..2 * MAX_DURATION).contains(&begun.elapsed()));
 }
 
 #[tokio::test]
