@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Write};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use metrics_exporter_prometheus::PrometheusRecorder;
 use serde_json::Value;
@@ -11,6 +11,7 @@ use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -30,6 +31,10 @@ pub(crate) struct Watch {
     spans: Text,
 }
 
+/// With one subscriber alone, what a place in the code is worth is decided by the thread that first comes by: where that
+/// belongs to a test without one, it is silenced for the test that has it.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+
 impl Watch {
     /// Runs `test` where the program's own pipeline logs at `level`, in JSON.
     pub(crate) fn run<T: Future<Output = ()>>(level: LogLevel, test: impl FnOnce(Self) -> T) {
@@ -42,6 +47,7 @@ impl Watch {
         level: LogLevel,
         test: impl FnOnce(Self) -> T,
     ) {
+        LazyLock::force(&SECOND);
         let catalogue = Catalogue::new(subsystems);
         let (metrics, recorder) = Metrics::new(catalogue.clone()).expect("a recorder can be built");
         // Threads keep it as long as they live.

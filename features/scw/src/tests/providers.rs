@@ -428,6 +428,8 @@ impl io::Write for Log {
 
 #[tokio::test]
 async fn ops_014_the_log_has_one_line_a_minute_with_a_word_and_no_url() {
+    // With one subscriber alone, a thread of another test could silence what this one listens to.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
