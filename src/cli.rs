@@ -204,8 +204,14 @@ fn execute(command: Command) -> Result<(), Failure> {
             let page = Catalogue::new(&subsystems::all()).markdown();
             Ok(io::stdout().write_all(page.as_bytes())?)
         }
-        Command::Alerts => Ok(io::stdout().write_all(alert_rules().as_bytes())?),
-        Command::Dashboard => Ok(io::stdout().write_all(dashboard().as_bytes())?),
+        Command::Alerts => {
+            let rules = alert_rules(&subsystems::all());
+            Ok(io::stdout().write_all(rules.as_bytes())?)
+        }
+        Command::Dashboard => {
+            let dashboard = dashboard(&subsystems::all());
+            Ok(io::stdout().write_all(dashboard.as_bytes())?)
+        }
         Command::Subsystems => {
             for subsystem in subsystems::all() {
                 print(subsystem.name())?;

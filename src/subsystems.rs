@@ -10,6 +10,8 @@ pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
         Box::new(xmtp_auth::AuthSubsystem),
         #[cfg(feature = "embedded-postgres")]
         Box::new(xmtp_embedded_postgres::EmbeddedPostgresSubsystem),
+        #[cfg(feature = "scw")]
+        Box::new(xmtp_scw::ScwSubsystem),
     ]
 }
 
@@ -31,8 +33,14 @@ pub(crate) const BUILD: Build = Build {
             url_schemes: &[],
             exists: true,
         },
+        #[cfg(not(feature = "scw"))]
+        AbsentSubsystem {
+            feature: "scw",
+            paths: &["chains", "validation"],
+            url_schemes: &[],
+            exists: true,
+        },
         planned("replica", &["database.replica_url"]),
-        planned("scw", &["chains", "validation.max_scw_cache_entries"]),
         planned(
             "otlp",
             &[

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use prost::Message;
 use tokio::time::timeout;
 use tonic::Status;
@@ -20,7 +21,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
     ServerEnvelope, Topic as WireTopic, TopicQuery,
 };
 use xmtp_server::config::{Build, ConfigErrors, Document};
-use xmtp_server::subsystem::{Configure, Subsystem};
+use xmtp_server::subsystem::{Configure, StartStep, Starting, Subsystem, SubsystemError};
 use xmtp_server::{RunningServer, Server};
 use xmtp_test_support::{PATIENCE, TestDatabase};
 
@@ -60,6 +61,15 @@ impl Backend {
     pub(crate) async fn with_auth(settings: &str) -> Self {
         let database = TestDatabase::create().await;
         let server = configured_with_auth(&database, settings);
+        let running = server.start().await.expect("the server starts");
+        Self::running(database, running).await
+    }
+
+    /// Starts one with the `scw` subsystem.
+    #[cfg(feature = "scw")]
+    pub(crate) async fn with_scw(settings: &str) -> Self {
+        let database = TestDatabase::create().await;
+        let server = configured_with_scw(&database, settings);
         let running = server.start().await.expect("the server starts");
         Self::running(database, running).await
     }
@@ -230,6 +240,13 @@ pub(crate) fn configured_with_auth(database: &TestDatabase, settings: &str) -> S
     server.expect("the document is valid")
 }
 
+/// A server with the `scw` subsystem that has not started yet.
+#[cfg(feature = "scw")]
+pub(crate) fn configured_with_scw(database: &TestDatabase, settings: &str) -> Server {
+    let server = configure_with(database, settings, &mut [Box::new(xmtp_scw::ScwSubsystem)]);
+    server.expect("the document is valid")
+}
+
 /// A subsystem that does nothing but answer for chains.
 struct Chains(Arc<dyn ChainVerifier>);
 
@@ -239,8 +256,22 @@ impl Subsystem for Chains {
     }
 
     fn configure(&mut self, context: &mut Configure<'_>) -> Result<(), ConfigErrors> {
-        context.chain_verifier(self.0.clone());
+        context.start_step(Self(self.0.clone()));
         Ok(())
+    }
+}
+
+impl StartStep for Chains {
+    fn word(&self) -> &'static str {
+        "chains-of-a-test"
+    }
+
+    fn run<'a>(
+        self: Box<Self>,
+        context: &'a mut Starting<'_>,
+    ) -> BoxFuture<'a, Result<(), SubsystemError>> {
+        context.chain_verifier(self.0);
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

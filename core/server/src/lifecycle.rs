@@ -310,7 +310,7 @@ impl Server {
             configuration,
             &primary,
             reads,
-            self.registrar.chain_verifier(),
+            attachments.chain.clone(),
             &streams,
             health,
         );

@@ -25,6 +25,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
+use crate::telemetry::monitoring::{Alert, Group};
 use crate::telemetry::route::Route;
 
 /// What went wrong inside a subsystem. Shows no configured value.
@@ -54,7 +55,7 @@ pub trait Subsystem: Send {
 }
 
 /// Extension point: what telemetry says of a subsystem.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct TelemetryWords {
     /// Its metric families.
     pub families: &'static [&'static Family],
@@ -62,6 +63,10 @@ pub struct TelemetryWords {
     pub routes: &'static [Route],
     /// The names of its operation spans.
     pub operations: &'static [&'static str],
+    /// Its alert rules.
+    pub alerts: Vec<Alert>,
+    /// Its rows of the dashboard.
+    pub panels: Vec<Group>,
 }
 
 /// What a subsystem can do while the document is being taken apart.
@@ -90,12 +95,6 @@ impl<'a> Configure<'a> {
             .push((scheme, Box::new(provider)));
     }
 
-    /// Asks `verifier` about the signatures of contract wallets: those of identity updates, and those
-    /// that clients want verified. There is one; the last that is registered is asked.
-    pub fn chain_verifier(&mut self, verifier: Arc<dyn ChainVerifier>) {
-        self.registrar.chain_verifier = Some(verifier);
-    }
-
     /// Has `step` done at every start, before the database is connected to. The steps run in the order of their
     /// registration.
     pub fn start_step(&mut self, step: impl StartStep + 'static) {
@@ -107,7 +106,6 @@ impl<'a> Configure<'a> {
 #[derive(Default)]
 pub(crate) struct Registrar {
     database_providers: Vec<(&'static str, Box<dyn DatabaseProvider>)>,
-    chain_verifier: Option<Arc<dyn ChainVerifier>>,
     start_steps: Vec<Box<dyn StartStep>>,
 }
 
@@ -128,13 +126,6 @@ impl Registrar {
         providers
             .find(|(served, _)| *served == scheme)
             .map(|(_, provider)| provider.as_ref())
-    }
-
-    /// What to ask of chains; without a subsystem for it, what knows none.
-    pub(crate) fn chain_verifier(&self) -> Arc<dyn ChainVerifier> {
-        self.chain_verifier
-            .clone()
-            .unwrap_or_else(|| Arc::new(NoChainVerifier))
     }
 }
 
@@ -194,6 +185,12 @@ impl<'a> Starting<'a> {
         self.attachments.gate = Some(gate);
     }
 
+    /// Asks `verifier` about the signatures of contract wallets: those of identity updates, and those
+    /// that clients want verified. There is one; the last that is given is asked.
+    pub fn chain_verifier(&mut self, verifier: Arc<dyn ChainVerifier>) {
+        self.attachments.chain = verifier;
+    }
+
     /// Runs `task` beside the server until it stops. An error drains the server and ends the process with a
     /// failure.
     pub fn task(
@@ -219,6 +216,7 @@ impl<'a> Starting<'a> {
 /// What start steps have attached to a server.
 pub(crate) struct Attachments {
     pub(crate) gate: Option<Arc<dyn RequestGate>>,
+    pub(crate) chain: Arc<dyn ChainVerifier>,
     stop: CancellationToken,
     tasks: TaskTracker,
     failures: Failures,
@@ -232,6 +230,7 @@ impl Attachments {
     pub(crate) fn new(stop: CancellationToken, tasks: TaskTracker) -> Self {
         Self {
             gate: None,
+            chain: Arc::new(NoChainVerifier),
             stop,
             tasks,
             failures: mpsc::channel(1),

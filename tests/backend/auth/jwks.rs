@@ -112,7 +112,7 @@ async fn ops_005_readiness_waits_for_the_keys() {
     let metrics = format!("telemetry.metrics_listen = \"{telemetry}\"");
     let settings = format!("{}\n{metrics}", publication.settings());
     let database = TestDatabase::create().await;
-    let starting = configured_with_auth(&database, &settings).start();
+    let starting = Box::pin(configured_with_auth(&database, &settings).start());
     let request = || {
         let request = http::Request::get("/readyz").body(Full::default());
         request.expect("legal")

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Write};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use metrics_exporter_prometheus::PrometheusRecorder;
 use serde_json::Value;
@@ -11,6 +11,7 @@ use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -18,6 +19,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 use xmtp_server::config::sections::{LogFormat, LogLevel};
+use xmtp_server::subsystem::Subsystem;
 use xmtp_server::telemetry::{Catalogue, Metrics, layers};
 use xmtp_test_support::eventually;
 
@@ -29,10 +31,24 @@ pub(crate) struct Watch {
     spans: Text,
 }
 
+/// With one subscriber alone, what a place in the code is worth is decided by the thread that first comes by: where that
+/// belongs to a test without one, it is silenced for the test that has it.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+
 impl Watch {
     /// Runs `test` where the program's own pipeline logs at `level`, in JSON.
     pub(crate) fn run<T: Future<Output = ()>>(level: LogLevel, test: impl FnOnce(Self) -> T) {
-        let catalogue = Catalogue::new(&[]);
+        Self::run_with(&[], level, test);
+    }
+
+    /// The same, with what subsystems add to telemetry.
+    pub(crate) fn run_with<T: Future<Output = ()>>(
+        subsystems: &[Box<dyn Subsystem>],
+        level: LogLevel,
+        test: impl FnOnce(Self) -> T,
+    ) {
+        LazyLock::force(&SECOND);
+        let catalogue = Catalogue::new(subsystems);
         let (metrics, recorder) = Metrics::new(catalogue.clone()).expect("a recorder can be built");
         // Threads keep it as long as they live.
         let recorder: &'static PrometheusRecorder = Box::leak(Box::new(recorder));

@@ -2,11 +2,14 @@
 //!
 //! Everything here panics with a text instead of answering an error: a test that has no database has failed.
 
+mod anvil;
+pub mod contracts;
 mod database;
 mod eventually;
 pub mod payloads;
 mod random;
 
+pub use anvil::{Anvil, Head};
 pub use database::{SERVER_VARIABLE, TestDatabase};
 pub use eventually::{PATIENCE, eventually};
 pub use random::Random;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::document::join;
 use super::scalar::MAX_INTEGER;
 use super::schema::{OwnedSchema, entries, is_section, words};
 
@@ -41,11 +42,7 @@ impl Page<'_> {
             }
         }
         for (key, value) in entries(table) {
-            let path = if path.is_empty() {
-                key.clone()
-            } else {
-                format!("{path}.{key}")
-            };
+            let path = join(path, key);
             let mark = if self.is_owned(&path) { "# " } else { mark };
             if is_section(value) {
                 self.describe(value);
@@ -64,7 +61,7 @@ impl Page<'_> {
             .as_array()
             .is_some_and(|keys| keys.contains(&key.into()));
         let settled = required || value.get("default").is_some();
-        let mark = if settled && !self.is_owned(&format!("{path}.{key}")) {
+        let mark = if settled && !self.is_owned(&join(path, key)) {
             mark
         } else {
             "# "

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::document::join;
 use super::scalar::MAX_INTEGER;
 use super::schema::{OwnedSchema, entries, is_section, words};
 
@@ -63,7 +64,7 @@ fn row(rows: &mut String, path: &str, schema: &Value, key: &str, value: &Value, 
     if requirements.is_empty() {
         (_, requirements) = self::meaning(schema);
     }
-    if optional.contains(&format!("{path}.{key}").as_str()) {
+    if optional.contains(&join(path, key).as_str()) {
         meaning.push_str(" In builds that have its subsystem.");
     }
     let cells = [

@@ -59,6 +59,7 @@ impl Catalogue {
                 families,
                 routes,
                 operations,
+                ..
             } = subsystem.telemetry();
             catalogue.families.extend(families);
             catalogue.routes.extend(routes);

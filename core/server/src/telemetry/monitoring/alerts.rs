@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use crate::subsystem::Subsystem;
+
 /// Who has to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Severity {
+pub enum Severity {
     /// Somebody, now.
     Page,
     /// Somebody, on a working day.
@@ -21,15 +23,20 @@ impl Severity {
 }
 
 /// A rule.
-struct Alert {
-    name: &'static str,
-    expression: String,
-    /// Minutes for which the expression has to hold.
-    hold: u8,
-    severity: Severity,
-    summary: &'static str,
+#[derive(Clone, Debug)]
+pub struct Alert {
+    /// Its name, in words that are run together.
+    pub name: &'static str,
+    /// What has to hold, in `PromQL`.
+    pub expression: String,
+    /// Minutes for which it has to hold.
+    pub hold: u8,
+    /// Who has to look.
+    pub severity: Severity,
+    /// What is wrong.
+    pub summary: &'static str,
     /// What to look at first.
-    action: &'static str,
+    pub action: &'static str,
 }
 
 /// Events of a counter within `window`. A counter of failures has no series before its first event, which an
@@ -196,10 +203,11 @@ fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// A file of rules for Prometheus.
-pub fn alert_rules() -> String {
+/// A file of rules for Prometheus: core's, and those of `subsystems`.
+pub fn alert_rules(subsystems: &[Box<dyn Subsystem>]) -> String {
     let mut file = String::from(PREFACE);
-    for alert in alerts() {
+    let added = subsystems.iter().flat_map(|it| it.telemetry().alerts);
+    for alert in alerts().into_iter().chain(added) {
         // Writing to a string cannot fail.
         let _ = write!(
             file,

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::subsystem::Subsystem;
+
 /// Width of a dashboard, in Grafana's columns.
 const COLUMNS: usize = 24;
 /// Panels of a line.
@@ -9,7 +11,7 @@ const PANELS_OF_A_LINE: usize = 3;
 const PANEL_HEIGHT: usize = 8;
 
 /// What a panel shows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Shape {
     /// Over time.
     Lines,
@@ -17,7 +19,9 @@ enum Shape {
     Value,
 }
 
-struct Panel {
+/// A panel of the dashboard.
+#[derive(Clone, Debug)]
+pub struct Panel {
     title: &'static str,
     shape: Shape,
     /// Grafana's word.
@@ -27,9 +31,10 @@ struct Panel {
 }
 
 /// A row of panels and its title.
-type Group = (&'static str, Vec<Panel>);
+pub type Group = (&'static str, Vec<Panel>);
 
-fn lines(
+/// A panel of lines over time. `unit` is Grafana's word, `legend` its text for each line.
+pub fn lines(
     title: &'static str,
     unit: &'static str,
     expression: String,
@@ -53,11 +58,12 @@ fn value(title: &'static str, expression: &str, legend: &'static str) -> Panel {
 }
 
 /// Events a second, by `labels`.
-fn rate(selector: &str, labels: &str) -> String {
+pub fn rate(selector: &str, labels: &str) -> String {
     format!("sum by ({labels}) (rate({selector}[$__rate_interval]))")
 }
 
-fn quantile(quantile: &str, buckets: &str, labels: &str) -> String {
+/// A quantile of a histogram, by `labels`, of which `le` is one.
+pub fn quantile(quantile: &str, buckets: &str, labels: &str) -> String {
     format!("histogram_quantile({quantile}, sum by ({labels}) (rate({buckets}[$__rate_interval])))")
 }
 
@@ -297,12 +303,14 @@ fn tailer() -> Vec<Panel> {
     ]
 }
 
-/// A dashboard for Grafana, which asks for its data source when it is imported.
-pub fn dashboard() -> String {
+/// A dashboard for Grafana, which asks for its data source when it is imported: core's panels, and those of
+/// `subsystems`.
+pub fn dashboard(subsystems: &[Box<dyn Subsystem>]) -> String {
     let source = json!({ "type": "prometheus", "uid": "${datasource}" });
     let mut panels: Vec<Value> = Vec::new();
     let mut y = 0;
-    for (title, group) in groups() {
+    let added = subsystems.iter().flat_map(|it| it.telemetry().panels);
+    for (title, group) in groups().into_iter().chain(added) {
         let position = json!({ "x": 0, "y": y, "w": COLUMNS, "h": 1 });
         panels.push(json!({
             "id": panels.len() + 1,
@@ -388,7 +396,7 @@ mod tests {
 
     #[test]
     fn every_family_of_the_core_has_a_panel() {
-        let dashboard = dashboard();
+        let dashboard = dashboard(&[]);
         let catalogue = Catalogue::new(&[]);
         let missing = catalogue.families().iter().map(|family| family.name());
         let missing: Vec<_> = missing.filter(|name| !dashboard.contains(name)).collect();
@@ -397,7 +405,7 @@ mod tests {
 
     #[test]
     fn panels_do_not_overlap() {
-        let dashboard: Value = serde_json::from_str(&dashboard()).unwrap();
+        let dashboard: Value = serde_json::from_str(&dashboard(&[])).unwrap();
         let mut taken = std::collections::HashSet::new();
         for panel in dashboard["panels"].as_array().unwrap() {
             let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();

@@ -6,5 +6,5 @@ mod dashboard;
 #[cfg(test)]
 mod expression;
 
-pub use alerts::alert_rules;
-pub use dashboard::dashboard;
+pub use alerts::{Alert, Severity, alert_rules};
+pub use dashboard::{Group, Panel, dashboard, lines, quantile, rate};
