@@ -10,6 +10,8 @@ pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
         Box::new(xmtp_auth::AuthSubsystem),
         #[cfg(feature = "embedded-postgres")]
         Box::new(xmtp_embedded_postgres::EmbeddedPostgresSubsystem),
+        #[cfg(feature = "replica")]
+        Box::new(xmtp_replica::ReplicaSubsystem),
     ]
 }
 
@@ -31,7 +33,13 @@ pub(crate) const BUILD: Build = Build {
             url_schemes: &[],
             exists: true,
         },
-        planned("replica", &["database.replica_url"]),
+        #[cfg(not(feature = "replica"))]
+        AbsentSubsystem {
+            feature: "replica",
+            paths: &["database.replica_url"],
+            url_schemes: &[],
+            exists: true,
+        },
         planned("scw", &["chains", "validation.max_scw_cache_entries"]),
         planned(
             "otlp",

@@ -162,7 +162,12 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; what was started is stopped again.
-    pub async fn start(mut self) -> Result<RunningServer, StartError> {
+    pub async fn start(self) -> Result<RunningServer, StartError> {
+        // The steps make a future that is too large to be moved about.
+        Box::pin(self.bring_up()).await
+    }
+
+    async fn bring_up(mut self) -> Result<RunningServer, StartError> {
         let stop = CancellationToken::new();
         let unless_started = stop.clone().drop_guard();
         let tasks = TaskTracker::new();

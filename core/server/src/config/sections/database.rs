@@ -16,7 +16,7 @@ pub struct Database {
     /// Address of the primary, with its credentials; usually read from the environment (ARC-100, ARC-101).
     #[schemars(example = &"env:XMTP_DATABASE_URL")]
     pub url: DatabaseUrl,
-    /// Connections in one request pool. The tailer has one more (ARC-060).
+    /// Connections in one request pool: with a replica there are two pools. The tailer has one more (ARC-060).
     #[serde(default)]
     pub max_connections: Count<20>,
     /// Milliseconds that any one statement may run (ARC-051).
