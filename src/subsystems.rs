@@ -10,6 +10,8 @@ pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
         Box::new(xmtp_auth::AuthSubsystem),
         #[cfg(feature = "embedded-postgres")]
         Box::new(xmtp_embedded_postgres::EmbeddedPostgresSubsystem),
+        #[cfg(feature = "replica")]
+        Box::new(xmtp_replica::ReplicaSubsystem),
         #[cfg(feature = "scw")]
         Box::new(xmtp_scw::ScwSubsystem),
     ]
@@ -33,6 +35,13 @@ pub(crate) const BUILD: Build = Build {
             url_schemes: &[],
             exists: true,
         },
+        #[cfg(not(feature = "replica"))]
+        AbsentSubsystem {
+            feature: "replica",
+            paths: &["database.replica_url"],
+            url_schemes: &[],
+            exists: true,
+        },
         #[cfg(not(feature = "scw"))]
         AbsentSubsystem {
             feature: "scw",
@@ -40,7 +49,6 @@ pub(crate) const BUILD: Build = Build {
             url_schemes: &[],
             exists: true,
         },
-        planned("replica", &["database.replica_url"]),
         planned(
             "otlp",
             &[

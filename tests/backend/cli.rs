@@ -250,7 +250,12 @@ async fn a_log_level_that_does_not_exist_is_a_usage_error() {
 }
 
 /// What the committed files describe is the build with every feature.
-#[cfg(all(feature = "auth", feature = "embedded-postgres", feature = "scw"))]
+#[cfg(all(
+    feature = "auth",
+    feature = "embedded-postgres",
+    feature = "replica",
+    feature = "scw"
+))]
 mod full_build {
     use super::*;
 
@@ -332,6 +337,8 @@ async fn subsystems_lists_what_the_build_has() {
         "auth",
         #[cfg(feature = "embedded-postgres")]
         "embedded-postgres",
+        #[cfg(feature = "replica")]
+        "replica",
         #[cfg(feature = "scw")]
         "scw",
     ];

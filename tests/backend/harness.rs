@@ -65,6 +65,14 @@ impl Backend {
         Self::running(database, running).await
     }
 
+    /// Starts one on a database that is there, and on the replica that `settings` name.
+    #[cfg(feature = "replica")]
+    pub(crate) async fn with_replica(database: TestDatabase, settings: &str) -> Self {
+        let server = configured_with_replica(&database, settings);
+        let running = server.start().await.expect("the server starts");
+        Self::running(database, running).await
+    }
+
     /// Starts one with the `scw` subsystem.
     #[cfg(feature = "scw")]
     pub(crate) async fn with_scw(settings: &str) -> Self {
@@ -237,6 +245,14 @@ pub(crate) fn configured_with_auth(database: &TestDatabase, settings: &str) -> S
         settings,
         &mut [Box::new(xmtp_auth::AuthSubsystem)],
     );
+    server.expect("the document is valid")
+}
+
+/// A server with the `replica` subsystem that has not started yet.
+#[cfg(feature = "replica")]
+pub(crate) fn configured_with_replica(database: &TestDatabase, settings: &str) -> Server {
+    let replica = Box::new(xmtp_replica::ReplicaSubsystem);
+    let server = configure_with(database, settings, &mut [replica]);
     server.expect("the document is valid")
 }
 

@@ -19,6 +19,8 @@ mod process;
 mod publish;
 mod query;
 mod raw;
+#[cfg(feature = "replica")]
+mod replica;
 #[cfg(feature = "scw")]
 mod scw;
 mod smoke;

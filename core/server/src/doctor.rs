@@ -77,19 +77,34 @@ pub enum Ports {
 impl Server {
     /// Looks at everything that a start depends on.
     pub async fn examine(&self, ports: Ports) -> Vec<Check> {
-        let before = SystemTime::now();
-        let condition = self.visit(async |primary| primary.condition().await).await;
-        let between = before + before.elapsed().unwrap_or_default() / 2;
-        let mut checks = vec![connection(&condition)];
-        let subject = condition.as_ref().ok().map(|condition| Subject {
+        let source = self.read_source();
+        let found = self.visit(async |primary| {
+            let before = SystemTime::now();
+            let condition = primary.condition().await?;
+            let between = before + before.elapsed().unwrap_or_default() / 2;
+            let of_source = match source {
+                Some(source) => source.examine(primary).await,
+                None => Vec::new(),
+            };
+            Ok((condition, between, of_source))
+        });
+        let found = found.await;
+        let mut checks = vec![connection(found.as_ref().err())];
+        let subject = found.as_ref().ok().map(|(condition, between, _)| Subject {
             condition,
             config: self.config(),
-            local_ns: unix_nanoseconds(between),
+            local_ns: unix_nanoseconds(*between),
         });
+        let unasked = || Verdict::skipped("the database could not be asked");
         checks.extend(DATABASE.iter().map(|(name, judge)| match &subject {
             Some(subject) => judge(subject).named(name),
-            None => Verdict::skipped("the database could not be asked").named(name),
+            None => unasked().named(name),
         }));
+        checks.extend(match (found, source) {
+            (Ok((_, _, of_source)), _) => of_source,
+            (Err(_), Some(source)) => vec![unasked().named(source.word())],
+            (Err(_), None) => Vec::new(),
+        });
         let grpc = Some(self.config().server.listen.0);
         let metrics = self.config().telemetry.metrics_listen.0;
         checks.push(port(grpc, ports).named("grpc-port"));
@@ -182,10 +197,10 @@ const DATABASE: [(&str, Judge); 13] = [
     ("wal-archiving", wal_archiving),
 ];
 
-fn connection(condition: &Result<Condition, StartError>) -> Check {
-    match condition {
-        Ok(_) => Verdict::ok("connected"),
-        Err(error) => Verdict::failed(
+fn connection(error: Option<&StartError>) -> Check {
+    match error {
+        None => Verdict::ok("connected"),
+        Some(error) => Verdict::failed(
             error.to_string(),
             "see the address, the server and the user's rights in docs/errors.md",
         ),

@@ -31,7 +31,8 @@ use crate::services::{
     QueryServiceServer,
 };
 use crate::subsystem::{
-    Attachments, Configure, ProvidedDatabase, Registrar, Starting, Subsystem, SubsystemError,
+    Attachments, Configure, ProvidedDatabase, ReadSource, Registrar, Starting, Subsystem,
+    SubsystemError,
 };
 use crate::telemetry::{Catalogue, Metrics, Telemetry, TelemetryListener};
 use crate::transport::{self, Admission, CallLayer, Listener};
@@ -161,11 +162,17 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; what was started is stopped again.
-    pub async fn start(mut self) -> Result<RunningServer, StartError> {
+    pub async fn start(self) -> Result<RunningServer, StartError> {
+        // The steps make a future that is too large to be moved about.
+        Box::pin(self.bring_up()).await
+    }
+
+    async fn bring_up(mut self) -> Result<RunningServer, StartError> {
         let stop = CancellationToken::new();
         let unless_started = stop.clone().drop_guard();
         let tasks = TaskTracker::new();
-        let readiness = Readiness::starting(self.registrar.step_words());
+        let source = self.registrar.read_source().map(ReadSource::word);
+        let readiness = Readiness::starting(self.registrar.step_words(), source);
         if let Some(metrics) = &self.metrics {
             tasks.spawn(metrics.clone().upkeep(stop.clone()));
         }
@@ -250,6 +257,28 @@ impl Server {
         .map_err(StartError::Connect)
     }
 
+    /// Opens what answers the reads that may lag: the one place that decides which database it is (ARC-060). Who
+    /// reads what is in the types: `Primary` has the reads that may not lag, `Reads` the others.
+    async fn open_reads(
+        &self,
+        primary: &Primary,
+        readiness: &Readiness,
+    ) -> Result<Reads, StartError> {
+        let Some(source) = self.registrar.read_source() else {
+            return Ok(primary.reads());
+        };
+        let word = source.word();
+        let opened = source.open(primary).await;
+        let reads = opened.map_err(|source| StartError::Step { word, source })?;
+        readiness.done_word(word);
+        Ok(reads)
+    }
+
+    /// Where what may lag is read, unless from the primary.
+    pub(crate) fn read_source(&self) -> Option<&dyn ReadSource> {
+        self.registrar.read_source()
+    }
+
     /// Does `work` on one connection to the primary, and serves nothing.
     pub(crate) async fn visit<T>(
         &self,
@@ -285,7 +314,7 @@ impl Server {
         checks::retention_fits(now_ns, &config.retention)?;
         readiness.done(Step::Retention);
 
-        let reads = primary.reads();
+        let reads = self.open_reads(&primary, &readiness).await?;
         let end_streams = stop.child_token();
         let streams = Streams::start(
             primary.clone(),
@@ -309,7 +338,7 @@ impl Server {
             config,
             configuration,
             &primary,
-            reads,
+            reads.clone(),
             attachments.chain.clone(),
             &streams,
             health,
@@ -352,6 +381,7 @@ impl Server {
             tasks,
             streams,
             primary,
+            reads,
             database: None,
             attachments,
         })
@@ -371,6 +401,7 @@ pub struct RunningServer {
     tasks: TaskTracker,
     streams: Streams,
     primary: Primary,
+    reads: Reads,
     database: Option<Box<dyn ProvidedDatabase>>,
     attachments: Attachments,
 }
@@ -411,6 +442,7 @@ impl RunningServer {
             self.tasks.wait().await;
             // Sessions end by themselves; one that a stuck read holds goes with the process.
             let _ = timeout(STREAM_END_GRACE, self.streams.stopped()).await;
+            self.reads.close();
             self.primary.close();
             stop_database(self.database).await;
         };

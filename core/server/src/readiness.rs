@@ -19,15 +19,6 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 6] = [
-        Self::Database,
-        Self::Retention,
-        Self::Boundary,
-        Self::Streams,
-        Self::Configuration,
-        Self::Listener,
-    ];
-
     const fn word(self) -> &'static str {
         match self {
             Self::Database => "database",
@@ -67,11 +58,26 @@ pub(crate) enum Report {
 }
 
 impl Readiness {
-    /// Nothing is done yet: neither what subsystems do first, in their `words`, nor the steps of core.
-    pub(crate) fn starting(words: impl Iterator<Item = &'static str>) -> Self {
+    /// Nothing is done yet: neither what subsystems do first, in their `words`, nor the steps of core, with the
+    /// opening of a `source` of reads among them.
+    pub(crate) fn starting(
+        words: impl Iterator<Item = &'static str>,
+        source: Option<&'static str>,
+    ) -> Self {
+        let on_primary = [Step::Database, Step::Retention].map(Step::word);
+        let on_reads = [
+            Step::Boundary,
+            Step::Streams,
+            Step::Configuration,
+            Step::Listener,
+        ];
+        let waiting = words
+            .chain(on_primary)
+            .chain(source)
+            .chain(on_reads.map(Step::word));
         Self(Arc::new(State {
             phase: Mutex::new(Phase::Starting {
-                waiting: words.chain(Step::ALL.map(Step::word)).collect(),
+                waiting: waiting.collect(),
             }),
             serving: watch::Sender::new(false),
         }))
@@ -137,11 +143,12 @@ mod tests {
 
     #[test]
     fn ops_005_every_step_of_the_start_is_waited_for_until_it_is_done() {
-        let readiness = Readiness::starting(["of-a-subsystem"].into_iter());
+        let readiness = Readiness::starting(["of-a-subsystem"].into_iter(), Some("of-a-source"));
         let mut words = vec![
             "of-a-subsystem",
             "database",
             "retention",
+            "of-a-source",
             "boundary",
             "streams",
             "configuration",
@@ -149,10 +156,24 @@ mod tests {
         ];
         assert_eq!(readiness.report(), Report::Waiting(words.clone()));
         readiness.done_word(words.remove(0));
-        for step in Step::ALL {
+        for step in [
+            Some(Step::Database),
+            Some(Step::Retention),
+            None,
+            Some(Step::Boundary),
+            Some(Step::Streams),
+            Some(Step::Configuration),
+            Some(Step::Listener),
+        ] {
             assert_eq!(readiness.report(), Report::Waiting(words.clone()));
-            readiness.done(step);
-            assert_eq!(words.remove(0), step.word());
+            let word = words.remove(0);
+            match step {
+                Some(step) => {
+                    assert_eq!(word, step.word());
+                    readiness.done(step);
+                }
+                None => readiness.done_word(word),
+            }
         }
         assert!(!readiness.is_serving(), "it has not been said yet");
         readiness.drain();

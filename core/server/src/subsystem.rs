@@ -6,6 +6,7 @@
 //! 1. [`Subsystem::configure`]: take its own parts of the document, and register what it offers.
 //! 2. [`StartStep::run`], for those that registered one: bring up what has to be there before the first
 //!    request.
+//! 3. [`ReadSource::open`], once the primary is migrated: open the database that answers what may lag.
 //!
 //! A subsystem whose part of the document is absent registers nothing, and then costs nothing.
 
@@ -22,9 +23,11 @@ use tonic::Status;
 use tracing::Span;
 use xmtp_protocol::identity::{ChainVerifier, NoChainVerifier};
 use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
+use xmtp_store::{Primary, Reads};
 use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
+use crate::doctor::Check;
 use crate::telemetry::monitoring::{Alert, Group};
 use crate::telemetry::route::Route;
 
@@ -95,6 +98,11 @@ impl<'a> Configure<'a> {
             .push((scheme, Box::new(provider)));
     }
 
+    /// Answers from `source` what may lag. There is one; the last that is registered is read from.
+    pub fn read_source(&mut self, source: impl ReadSource + 'static) {
+        self.registrar.read_source = Some(Box::new(source));
+    }
+
     /// Has `step` done at every start, before the database is connected to. The steps run in the order of their
     /// registration.
     pub fn start_step(&mut self, step: impl StartStep + 'static) {
@@ -106,10 +114,16 @@ impl<'a> Configure<'a> {
 #[derive(Default)]
 pub(crate) struct Registrar {
     database_providers: Vec<(&'static str, Box<dyn DatabaseProvider>)>,
+    read_source: Option<Box<dyn ReadSource>>,
     start_steps: Vec<Box<dyn StartStep>>,
 }
 
 impl Registrar {
+    /// Where to read what may lag; `None` where that is the primary.
+    pub(crate) fn read_source(&self) -> Option<&dyn ReadSource> {
+        self.read_source.as_deref()
+    }
+
     /// The words of the start steps, for whoever waits for them.
     pub(crate) fn step_words(&self) -> impl Iterator<Item = &'static str> {
         self.start_steps.iter().map(|step| step.word())
@@ -145,6 +159,22 @@ pub trait ProvidedDatabase: Send + Sync {
 
     /// Stops it, in bounded time.
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), SubsystemError>>;
+}
+
+/// Extension point: the database that answers what may lag (OPS-009): newest envelopes, the inboxes of identifiers,
+/// and streams. Without one, the primary does.
+pub trait ReadSource: Send + Sync {
+    /// What `/readyz` says while it is waited for.
+    fn word(&self) -> &'static str;
+
+    /// Opens it, once `primary` is migrated, and waits until it shows the migrations.
+    ///
+    /// # Errors
+    /// The server does not start, and says why with this.
+    fn open<'a>(&'a self, primary: &'a Primary) -> BoxFuture<'a, Result<Reads, SubsystemError>>;
+
+    /// What `doctor` finds in it.
+    fn examine<'a>(&'a self, primary: &'a Primary) -> BoxFuture<'a, Vec<Check>>;
 }
 
 /// Extension point: what has to be done before the server takes its first request.

@@ -138,7 +138,7 @@ impl Primary {
 }
 
 /// Compares what was applied with what this binary has, as the migrator itself does.
-async fn schema_state(connection: &mut PgConnection) -> Result<SchemaState, StoreError> {
+pub(crate) async fn schema_state(connection: &mut PgConnection) -> Result<SchemaState, StoreError> {
     let migrated = sqlx::query_scalar!(
         r#"SELECT to_regclass($1) IS NOT NULL AS "migrated!""#,
         MIGRATIONS_TABLE

@@ -1,6 +1,7 @@
 //! Databases: how they are reached, and the bounds that they enforce for us.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -9,6 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::StoreError;
 use crate::pool::Pool;
+use crate::replica::Standby;
 
 /// How often a server process looks whether its client is still there. A publish that is cancelled
 /// while it waits for a lock gives up its place in that queue after at most this long (ARC-051).
@@ -59,11 +61,20 @@ impl Settings {
         self.options(TAIL_APPLICATION)
     }
 
-    fn pool(&self) -> Result<Pool, StoreError> {
+    /// The same bounds for another database.
+    pub(crate) fn at(&self, url: SecretString) -> Self {
+        Self {
+            url,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn pool(&self, standby: Option<Arc<Standby>>) -> Result<Pool, StoreError> {
         Ok(Pool::new(
             self.options(POOL_APPLICATION)?,
             self.max_connections,
             self.statement_timeout,
+            standby,
         ))
     }
 }
@@ -72,7 +83,7 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct Primary {
     pub(crate) pool: Pool,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl Primary {
@@ -81,7 +92,7 @@ impl Primary {
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn connect(settings: Settings) -> Result<Self, StoreError> {
-        let pool = settings.pool()?;
+        let pool = settings.pool(None)?;
         pool.acquire().await?.release();
         Ok(Self { pool, settings })
     }
@@ -91,6 +102,7 @@ impl Primary {
         Reads {
             pool: self.pool.clone(),
             settings: self.settings.clone(),
+            standby: None,
         }
     }
 
@@ -105,6 +117,20 @@ impl Primary {
 pub struct Reads {
     pub(crate) pool: Pool,
     pub(crate) settings: Settings,
+    /// `None` where they come from the primary.
+    pub(crate) standby: Option<Arc<Standby>>,
+}
+
+impl Reads {
+    /// Whether they come from the primary, so that they show a commit as soon as it is answered.
+    pub const fn are_of_primary(&self) -> bool {
+        self.standby.is_none()
+    }
+
+    /// Closes every connection: those in use when their work ends. New work is refused.
+    pub fn close(&self) {
+        self.pool.close();
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +148,7 @@ mod tests {
             statement_timeout: Duration::from_secs(20),
             transaction_timeout: Duration::from_secs(30),
         }
-        .pool()
+        .pool(None)
         .unwrap();
         let bounds: Vec<String> = sqlx::query_scalar(
             "SELECT current_setting(name) FROM unnest(ARRAY['statement_timeout',

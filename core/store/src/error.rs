@@ -47,7 +47,7 @@ enum Reason {
     Sqlstate(String),
     /// A failure of the network.
     Io(std::io::ErrorKind),
-    /// A failure of the driver.
+    /// A failure of the driver, or a connection that it must not use.
     Driver(&'static str),
     /// A broken invariant that this crate found itself.
     Broken(&'static str),
@@ -61,6 +61,14 @@ impl StoreError {
         Self {
             kind: ErrorKind::Invariant,
             reason: Reason::Broken(what),
+        }
+    }
+
+    /// A connection that must not be read from; `what` is a fixed phrase.
+    pub(crate) const fn unusable(what: &'static str) -> Self {
+        Self {
+            kind: ErrorKind::Connection,
+            reason: Reason::Driver(what),
         }
     }
 
@@ -82,10 +90,7 @@ impl StoreError {
 
     /// No connection any more.
     pub(crate) const fn pool_closed() -> Self {
-        Self {
-            kind: ErrorKind::Connection,
-            reason: Reason::Driver("database pool is closed"),
-        }
+        Self::unusable("database pool is closed")
     }
 
     /// What the caller may do about it.

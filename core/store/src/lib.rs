@@ -27,6 +27,7 @@ mod pool;
 pub mod publish;
 mod query;
 mod record;
+mod replica;
 mod tail;
 
 pub use address::is_usable_address;
@@ -41,4 +42,5 @@ pub use migrate::{MIGRATOR, SchemaProblem, StartupCheckError};
 pub use newest::NewestEnvelope;
 pub use query::{Page, TopicPosition};
 pub use record::{EnvelopeKey, Metadata, NewEnvelope, StoredEnvelope};
+pub use replica::ReplicaCondition;
 pub use tail::{GapRange, Tail, TailPage, TailRow};

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleResult};
+use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::StoreError;
 use crate::metrics::RELEASED_OPEN_TRANSACTIONS;
+use crate::replica::{Incarnation, Standby};
 
 /// A connection that has rested for this long is asked whether it lives before it is used. For one in
 /// steady use a round trip each time would be too dear: its death shows in its next statement.
@@ -87,13 +88,15 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// At most `max_connections` at once; whoever wants one more waits for at most `statement_timeout`.
+    /// At most `max_connections` at once; whoever wants one more waits for at most `statement_timeout`. All of
+    /// them lead to `standby`, where there is one.
     pub(crate) fn new(
         options: PgConnectOptions,
         max_connections: u32,
         statement_timeout: Duration,
+        standby: Option<Arc<Standby>>,
     ) -> Self {
-        let connections = managed::Pool::builder(Manager { options })
+        let connections = managed::Pool::builder(Manager { options, standby })
             .max_size(usize::try_from(max_connections).unwrap_or(usize::MAX))
             // The one used last has its server process still in the caches.
             .queue_mode(QueueMode::Lifo)
@@ -132,38 +135,59 @@ impl Debug for Pool {
 /// Opens connections, and looks at those that are to be used again.
 struct Manager {
     options: PgConnectOptions,
+    /// `None` where they lead to the primary.
+    standby: Option<Arc<Standby>>,
+}
+
+/// A connection, and where it leads.
+struct Pooled {
+    connection: PgConnection,
+    /// The standby, and when it was asked last. `None` for the primary.
+    server: Option<(Incarnation, Instant)>,
 }
 
 impl managed::Manager for Manager {
-    type Type = PgConnection;
-    type Error = sqlx::Error;
+    type Type = Pooled;
+    type Error = StoreError;
 
-    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
-        PgConnection::connect_with(&self.options).await
+    async fn create(&self) -> Result<Pooled, StoreError> {
+        let mut connection = PgConnection::connect_with(&self.options).await?;
+        let server = match &self.standby {
+            Some(standby) => Some((standby.admit(&mut connection).await?, Instant::now())),
+            None => None,
+        };
+        Ok(Pooled { connection, server })
     }
 
-    async fn recycle(
-        &self,
-        connection: &mut PgConnection,
-        metrics: &Metrics,
-    ) -> RecycleResult<sqlx::Error> {
+    async fn recycle(&self, pooled: &mut Pooled, metrics: &Metrics) -> RecycleResult<StoreError> {
         if metrics.age() > MAX_AGE {
-            return Err(managed::RecycleError::message("old"));
+            return Err(RecycleError::message("old"));
         }
-        if metrics.last_used() > RESTED {
-            // Another one is taken in time where this one's network has forgotten it.
-            timeout(NETWORK_MARGIN, connection.ping())
-                .await
-                .map_err(|_| managed::RecycleError::message("silent"))??;
+        let Pooled { connection, server } = pooled;
+        // Another one is taken in time where this one's network has forgotten it.
+        let silent = |_| RecycleError::message("silent");
+        if let (Some(standby), Some((server, asked))) = (&self.standby, server) {
+            if standby.is_left(*server) {
+                return Err(RecycleError::message("of another server"));
+            }
+            // A busy one too: a promoted server keeps its sessions.
+            if asked.elapsed() > RESTED {
+                let confirmed = standby.confirm(connection, *server);
+                timeout(NETWORK_MARGIN, confirmed).await.map_err(silent)??;
+                *asked = Instant::now();
+            }
+        } else if metrics.last_used() > RESTED {
+            let answered = timeout(NETWORK_MARGIN, connection.ping()).await;
+            answered.map_err(silent)?.map_err(StoreError::from)?;
         }
         Ok(())
     }
 }
 
-impl From<PoolError<sqlx::Error>> for StoreError {
-    fn from(error: PoolError<sqlx::Error>) -> Self {
+impl From<PoolError<Self>> for StoreError {
+    fn from(error: PoolError<Self>) -> Self {
         match error {
-            PoolError::Backend(error) => error.into(),
+            PoolError::Backend(error) => error,
             PoolError::Closed => Self::pool_closed(),
             PoolError::Timeout(_)
             | PoolError::NoRuntimeSpecified
@@ -224,10 +248,10 @@ impl Lease {
     /// Gives the connection back to its pool, unless it is inside a transaction.
     pub(crate) fn release(mut self) {
         if !self.in_transaction
-            && let Some(mut connection) = self.connection.take()
+            && let Some(mut pooled) = self.connection.take()
         {
             // A statement with 100,000 parameters would else keep its megabytes for as long as this lives.
-            connection.shrink_buffers();
+            pooled.connection.shrink_buffers();
         }
     }
 }
@@ -236,17 +260,19 @@ impl Deref for Lease {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        self.connection
-            .as_deref()
+        let pooled = self.connection.as_deref();
+        &pooled
             .expect("a lease holds its connection until it is consumed")
+            .connection
     }
 }
 
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.connection
-            .as_deref_mut()
+        let pooled = self.connection.as_deref_mut();
+        &mut pooled
             .expect("a lease holds its connection until it is consumed")
+            .connection
     }
 }
 
@@ -269,10 +295,10 @@ impl Drop for Lease {
 
 /// Reads the answer that nobody waits for, and gives the connection back, unless the answer is an error: that
 /// may be the connection's own.
-async fn give_back_answered(mut connection: Object<Manager>, answers: Answers) {
-    match answers.wait(connection.ping()).await {
-        Ok(()) => connection.shrink_buffers(),
-        Err(_) => drop(Object::take(connection)),
+async fn give_back_answered(mut pooled: Object<Manager>, answers: Answers) {
+    match answers.wait(pooled.connection.ping()).await {
+        Ok(()) => pooled.connection.shrink_buffers(),
+        Err(_) => drop(Object::take(pooled)),
     }
 }
 
@@ -287,7 +313,7 @@ mod tests {
 
     /// A pool of one, so that whoever comes next gets the connection that was let go.
     fn pool_of_one(database: &TestDatabase) -> Pool {
-        Pool::new(database.options(), 1, Duration::from_secs(20))
+        Pool::new(database.options(), 1, Duration::from_secs(20), None)
     }
 
     /// The server process behind the next connection, and whether it is inside a transaction.
@@ -399,7 +425,7 @@ mod tests {
     async fn arc_060_what_does_not_answer_is_not_given_back() {
         let database = TestDatabase::create().await;
         let statement_timeout = Duration::from_secs(2);
-        let pool = Pool::new(database.options(), 1, statement_timeout);
+        let pool = Pool::new(database.options(), 1, statement_timeout, None);
         let (process, _) = session(&pool).await;
         let mut lease = pool.acquire().await.unwrap();
         {

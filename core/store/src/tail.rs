@@ -10,6 +10,7 @@ use xmtp_protocol::SequenceId;
 use crate::catch_up::count;
 use crate::pool::answered;
 use crate::record::{MetadataRow, ShortBytes, sequence_id};
+use crate::replica::Following;
 use crate::{Reads, StoreError, StoredEnvelope};
 
 /// Sequence ids that were passed over and may still commit.
@@ -40,6 +41,8 @@ pub struct Tail {
     connection: PgConnection,
     /// Bound of every statement.
     statement_timeout: Duration,
+    /// `None` where it reads the primary.
+    following: Option<Following>,
 }
 
 impl Debug for Tail {
@@ -49,17 +52,23 @@ impl Debug for Tail {
 }
 
 impl Reads {
-    /// Opens the tailer's own connection to this database.
+    /// Opens the tailer's own connection to this database. As long as it lives, everybody who reads from a
+    /// replica reads from the server that it leads to.
     ///
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn tail(&self) -> Result<Tail, StoreError> {
         let options = self.settings.tail_options()?;
         let connecting = PgConnection::connect_with(&options);
-        let connection = answered(self.settings.statement_timeout, connecting).await?;
+        let mut connection = answered(self.settings.statement_timeout, connecting).await?;
+        let following = match &self.standby {
+            Some(standby) => Some(Following::begin(standby, &mut connection).await?),
+            None => None,
+        };
         Ok(Tail {
             connection,
             statement_timeout: self.settings.statement_timeout,
+            following,
         })
     }
 }
@@ -73,7 +82,16 @@ impl Tail {
         let read = sqlx::query_scalar!("SELECT closed_sequence_id FROM allocation_boundary")
             .fetch_one(&mut self.connection);
         let closed = answered(self.statement_timeout, read).await?;
+        self.confirm().await?;
         sequence_id(closed)
+    }
+
+    /// Says, after a read, that it may be used: a standby that has been promoted never becomes one again.
+    async fn confirm(&mut self) -> Result<(), StoreError> {
+        match &self.following {
+            Some(following) => following.confirm(&mut self.connection).await,
+            None => Ok(()),
+        }
     }
 
     /// Reads rows in `gaps` (disjoint, all at or below `after`) and above `after`: at most `max_rows`,
@@ -134,6 +152,7 @@ impl Tail {
         )
         .fetch_all(&mut self.connection);
         let rows = answered(self.statement_timeout, read).await?;
+        self.confirm().await?;
         let Some(first) = rows.first() else {
             return Err(StoreError::invariant("allocation boundary row is missing"));
         };

@@ -129,10 +129,14 @@ impl Streams {
 
     /// Says that rows of `topics` have just been committed on this instance. If a stream waits for one of
     /// them the tailer looks at once (contract decisions, 6). Only a hint: every row is found without it, at
-    /// the next interval. Never waits.
+    /// the next interval. Never waits. Where a replica is read it says nothing: a commit is there only after it
+    /// was answered here, and the poll would come too early.
     pub fn committed<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) {
         let shared = &self.shared;
-        if shared.settings.wake_on_commit && shared.registry.is_any_wanted(topics) {
+        if shared.settings.wake_on_commit
+            && shared.reads.are_of_primary()
+            && shared.registry.is_any_wanted(topics)
+        {
             shared.committed.notify_one();
         }
     }

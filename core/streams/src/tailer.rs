@@ -71,8 +71,13 @@ impl Recovery {
             if closed >= established {
                 return Ok(closed);
             }
-            sleep(self.shared.settings.poll_interval).await;
+            sleep(self.pause()).await;
         }
+    }
+
+    /// A pause between two looks at what recovery waits for.
+    fn pause(&self) -> Duration {
+        self.shared.settings.poll_interval.min(MAX_RECOVERY_PAUSE)
     }
 
     /// Tails until `shutdown`, beginning with `first`.
@@ -93,13 +98,15 @@ impl Recovery {
             };
             self.shared.registry.refuse(end, End::Tailer);
             metrics::tailer_gap_ranges(0);
+            // Nobody is held to the server that it read any more.
+            drop(generation);
             generation = self.recover().await;
             self.shared.registry.admit();
         }
     }
 
     async fn recover(&self) -> Generation {
-        let mut pause = self.shared.settings.poll_interval.min(MAX_RECOVERY_PAUSE);
+        let mut pause = self.pause();
         loop {
             sleep(pause).await;
             match self.bootstrap(|| ()).await {

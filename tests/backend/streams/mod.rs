@@ -18,17 +18,23 @@ mod statics;
 mod updates;
 
 pub(crate) use obstacles::LockedTable;
+#[cfg(feature = "replica")]
+pub(crate) use obstacles::{HeldId, abort_allocation, boundary};
+#[cfg(feature = "replica")]
+pub(crate) use reader::Reader;
+#[cfg(feature = "replica")]
+pub(crate) use recovery::reopened;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_protocol::{Topic, TopicKind};
 use xmtp_test_support::payloads;
 
 /// The topic of the group whose id is `group` repeated.
-fn group(group: u8) -> Topic {
+pub(crate) fn group(group: u8) -> Topic {
     payloads::topic(TopicKind::GroupMessage, group)
 }
 
 /// Distinct messages of one group.
-fn messages(group: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<ClientEnvelope> {
+pub(crate) fn messages(group: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<ClientEnvelope> {
     numbers
         .into_iter()
         .map(|number| payloads::group_message(group, format!("message {number}")))

@@ -56,13 +56,13 @@ impl LockedTable {
 }
 
 /// A publisher between its allocation and its commit.
-pub(super) struct HeldId {
+pub(crate) struct HeldId {
     connection: PgConnection,
-    pub(super) id: i64,
+    pub(crate) id: i64,
 }
 
 impl HeldId {
-    pub(super) async fn new(database: &TestDatabase) -> Self {
+    pub(crate) async fn new(database: &TestDatabase) -> Self {
         let mut connection = database.connect().await;
         run(&mut connection, &format!("BEGIN; {SHARED_BARRIER}")).await;
         let id = allocate(&mut connection).await;
@@ -70,7 +70,7 @@ impl HeldId {
     }
 
     /// One that holds the lock of its topic too: other publishers to it have to wait.
-    pub(super) async fn on_topic(database: &TestDatabase, topic: &Topic) -> Self {
+    pub(crate) async fn on_topic(database: &TestDatabase, topic: &Topic) -> Self {
         let mut connection = database.connect().await;
         let locks = format!(
             "BEGIN; SELECT pg_advisory_xact_lock({}); {SHARED_BARRIER}",
@@ -82,7 +82,7 @@ impl HeldId {
     }
 
     /// Stores an envelope under the id.
-    pub(super) async fn commit(mut self, topic: &Topic, envelope: &ClientEnvelope) {
+    pub(crate) async fn commit(mut self, topic: &Topic, envelope: &ClientEnvelope) {
         sqlx::query(
             "WITH head AS (
                  INSERT INTO topic_watermark VALUES ($2, $1)
@@ -100,33 +100,33 @@ impl HeldId {
         run(&mut self.connection, "COMMIT").await;
     }
 
-    pub(super) async fn roll_back(mut self) {
+    pub(crate) async fn roll_back(mut self) {
         run(&mut self.connection, "ROLLBACK").await;
     }
 }
 
 /// The barrier in the hands of a publisher that takes its time: the boundary stays where it is.
-pub(super) struct HeldBarrier(PgConnection);
+pub(crate) struct HeldBarrier(PgConnection);
 
 impl HeldBarrier {
-    pub(super) async fn new(database: &TestDatabase) -> Self {
+    pub(crate) async fn new(database: &TestDatabase) -> Self {
         let mut connection = database.connect().await;
         run(&mut connection, &format!("BEGIN; {SHARED_BARRIER}")).await;
         Self(connection)
     }
 
-    pub(super) async fn release(mut self) {
+    pub(crate) async fn release(mut self) {
         run(&mut self.0, "ROLLBACK").await;
     }
 }
 
 /// Allocates an id for nobody.
-pub(super) async fn abort_allocation(database: &TestDatabase) {
+pub(crate) async fn abort_allocation(database: &TestDatabase) {
     allocate(&mut database.connect().await).await;
 }
 
 /// The closed boundary.
-pub(super) async fn boundary(database: &TestDatabase) -> i64 {
+pub(crate) async fn boundary(database: &TestDatabase) -> i64 {
     sqlx::query("SELECT closed_sequence_id FROM allocation_boundary")
         .fetch_one(&mut database.connect().await)
         .await

@@ -21,7 +21,7 @@ const UNSENT: usize = 4096;
 
 /// A stream on a connection of its own. Every frame that it reads is judged by an [`Oracle`], and every
 /// acknowledgement against the updates that were sent.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     requests: mpsc::Sender<SubscribeRequest>,
     frames: Streaming<SubscribeResponse>,
     keepalive_interval_ms: u32,
@@ -39,7 +39,7 @@ struct Sent {
 
 /// What arrived.
 #[derive(Debug, PartialEq)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     /// The next update is in force; its targets.
     Applied(Vec<u64>),
     Rows(Vec<ServerEnvelope>),
@@ -49,17 +49,17 @@ pub(super) enum Frame {
 
 impl Reader {
     /// Opens a stream and takes its first frame, having sent none (API-250).
-    pub(super) async fn try_open(backend: &Backend) -> Result<Self, Status> {
+    pub(crate) async fn try_open(backend: &Backend) -> Result<Self, Status> {
         Self::try_open_at(backend.address).await
     }
 
     /// Opens a stream on a server that may be gone.
-    pub(super) async fn try_open_at(address: SocketAddr) -> Result<Self, Status> {
+    pub(crate) async fn try_open_at(address: SocketAddr) -> Result<Self, Status> {
         let client = SubscriptionServiceClient::new(try_connect(address).await?);
         Self::try_open_with(client.max_decoding_message_size(64 << 20)).await
     }
 
-    pub(super) async fn try_open_with(
+    pub(crate) async fn try_open_with(
         mut client: SubscriptionServiceClient<tonic::transport::Channel>,
     ) -> Result<Self, Status> {
         let (requests, outbound) = mpsc::channel(UNSENT);
@@ -80,14 +80,14 @@ impl Reader {
         })
     }
 
-    pub(super) async fn open(backend: &Backend) -> Self {
+    pub(crate) async fn open(backend: &Backend) -> Self {
         Self::try_open(backend)
             .await
             .expect("the stream is admitted")
     }
 
     /// A stream that follows `adds`, acknowledged.
-    pub(super) async fn following(backend: &Backend, adds: &[(Topic, u64)]) -> Self {
+    pub(crate) async fn following(backend: &Backend, adds: &[(Topic, u64)]) -> Self {
         let mut reader = Self::open(backend).await;
         reader.update(adds, &[]);
         reader.applied().await;
@@ -95,26 +95,26 @@ impl Reader {
     }
 
     /// What Started said.
-    pub(super) const fn keepalive_interval_ms(&self) -> u32 {
+    pub(crate) const fn keepalive_interval_ms(&self) -> u32 {
         self.keepalive_interval_ms
     }
 
     /// Sends any frame.
-    pub(super) fn send(&mut self, request: Option<Request>) {
+    pub(crate) fn send(&mut self, request: Option<Request>) {
         // A stream that the server has ended takes nothing more: its end is what the test then sees.
         let _ = self.requests.try_send(SubscribeRequest { request });
     }
 
-    pub(super) fn ping(&mut self, nonce: u64) {
+    pub(crate) fn ping(&mut self, nonce: u64) {
         self.send(Some(Request::Ping(Ping { nonce })));
     }
 
-    pub(super) fn pong(&mut self, nonce: u64) {
+    pub(crate) fn pong(&mut self, nonce: u64) {
         self.send(Some(Request::Pong(Pong { nonce })));
     }
 
     /// Sends the next update.
-    pub(super) fn update(&mut self, adds: &[(Topic, u64)], removes: &[Topic]) {
+    pub(crate) fn update(&mut self, adds: &[(Topic, u64)], removes: &[Topic]) {
         self.last_update += 1;
         let update = Update {
             id: self.last_update,
@@ -133,12 +133,12 @@ impl Reader {
     }
 
     /// Gives the next update this id.
-    pub(super) const fn skip_updates_to(&mut self, id: u64) {
+    pub(crate) const fn skip_updates_to(&mut self, id: u64) {
         self.last_update = id - 1;
     }
 
     /// The next frame; `None` at the end.
-    pub(super) async fn try_next(&mut self) -> Result<Option<Frame>, Status> {
+    pub(crate) async fn try_next(&mut self) -> Result<Option<Frame>, Status> {
         let Some(frame) = within(self.frames.message()).await? else {
             return Ok(None);
         };
@@ -159,7 +159,7 @@ impl Reader {
     }
 
     /// The next frame of a healthy stream.
-    pub(super) async fn next(&mut self) -> Frame {
+    pub(crate) async fn next(&mut self) -> Frame {
         self.try_next()
             .await
             .expect("the stream is healthy")
@@ -167,7 +167,7 @@ impl Reader {
     }
 
     /// Reads to the next acknowledgement; its targets.
-    pub(super) async fn applied(&mut self) -> Vec<u64> {
+    pub(crate) async fn applied(&mut self) -> Vec<u64> {
         loop {
             if let Frame::Applied(targets) = self.next().await {
                 return targets;
@@ -176,53 +176,53 @@ impl Reader {
     }
 
     /// Reads until the topic has come to `id` or beyond.
-    pub(super) async fn read_to(&mut self, topic: &Topic, id: u64) {
+    pub(crate) async fn read_to(&mut self, topic: &Topic, id: u64) {
         while self.position(topic) < id {
             self.next().await;
         }
     }
 
     /// Reads to the answer of a probe: what was in the stream before it has been judged then.
-    pub(super) async fn probe(&mut self, nonce: u64) {
+    pub(crate) async fn probe(&mut self, nonce: u64) {
         self.ping(nonce);
         while self.next().await != Frame::Pong(nonce) {}
     }
 
     /// Reads to the end of the stream: `Ok` where it is clean.
-    pub(super) async fn end(&mut self) -> Result<(), Status> {
+    pub(crate) async fn end(&mut self) -> Result<(), Status> {
         while self.try_next().await?.is_some() {}
         Ok(())
     }
 
     /// Ends the request stream.
-    pub(super) fn half_close(&mut self) {
+    pub(crate) fn half_close(&mut self) {
         self.requests.close_channel();
     }
 
-    pub(super) fn is_registered(&self, topic: &Topic) -> bool {
+    pub(crate) fn is_registered(&self, topic: &Topic) -> bool {
         self.oracle.is_registered(topic)
     }
 
     /// Whether an update is not acknowledged yet.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.unacknowledged.is_empty()
     }
 
     /// Whether the topic is removed by an update that is not acknowledged yet: its rows may still come.
-    pub(super) fn is_leaving(&self, topic: &Topic) -> bool {
+    pub(crate) fn is_leaving(&self, topic: &Topic) -> bool {
         let mut unacknowledged = self.unacknowledged.iter();
         unacknowledged.any(|sent| sent.removes.contains(topic))
     }
 
-    pub(super) fn position(&self, topic: &Topic) -> u64 {
+    pub(crate) fn position(&self, topic: &Topic) -> u64 {
         self.oracle.position(topic)
     }
 
-    pub(super) fn ids(&self, topic: &Topic) -> Vec<u64> {
+    pub(crate) fn ids(&self, topic: &Topic) -> Vec<u64> {
         self.oracle.ids(topic)
     }
 
-    pub(super) fn rows(&self, topic: &Topic) -> &[ServerEnvelope] {
+    pub(crate) fn rows(&self, topic: &Topic) -> &[ServerEnvelope] {
         self.oracle.rows(topic)
     }
 

@@ -237,7 +237,7 @@ async fn opening(backend: &Backend) -> Result<(), Status> {
 }
 
 /// Opens a stream once recovery is over.
-pub(super) async fn reopened(backend: &Backend) -> Reader {
+pub(crate) async fn reopened(backend: &Backend) -> Reader {
     eventually(
         "streams are admitted again",
         async || match Reader::try_open(backend).await {

@@ -35,6 +35,14 @@ impl TestDatabase {
         });
         let server = PgConnectOptions::from_str(&url)
             .unwrap_or_else(|error| panic!("{SERVER_VARIABLE} is not a PostgreSQL URL: {error}"));
+        Self::create_on(server).await
+    }
+
+    /// Creates a database on `server`.
+    ///
+    /// # Panics
+    /// When the server does not do it.
+    pub async fn create_on(server: PgConnectOptions) -> Self {
         let database = Self {
             server,
             name: format!("test_{}", Uuid::new_v4().simple()),

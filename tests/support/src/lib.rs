@@ -8,8 +8,10 @@ mod database;
 mod eventually;
 pub mod payloads;
 mod random;
+mod server;
 
 pub use anvil::{Anvil, Head};
 pub use database::{SERVER_VARIABLE, TestDatabase};
 pub use eventually::{PATIENCE, eventually};
 pub use random::Random;
+pub use server::PostgresServer;

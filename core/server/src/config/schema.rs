@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use super::sections::DatabaseUrl;
+use super::sections::PostgresUrl;
 
 /// Where the schema is published.
 const ID: &str = "https://example.org/xmtp-backend/schemas/backend-v1.json";
@@ -30,7 +30,7 @@ pub struct OwnedSchema {
 }
 
 impl OwnedSchema {
-    /// Of a table.
+    /// Of a table, or of a single key without a default, which its type describes.
     pub fn section<T: JsonSchema>(path: &'static str) -> Self {
         Self {
             path,
@@ -87,10 +87,8 @@ pub fn schema(owned: &[OwnedSchema], url_schemes: &[&str]) -> Value {
 }
 
 fn url_pattern(url_schemes: &[&str]) -> String {
-    let core =
-        DatabaseUrl::SCHEMES.map(|scheme| format!(r"{scheme}://(?:[^\s%]|%[0-9A-Fa-f]{{2}})*"));
     let others = url_schemes.iter().map(|scheme| format!("{scheme}:.+"));
-    let forms: Vec<_> = core.into_iter().chain(others).collect();
+    let forms: Vec<_> = PostgresUrl::patterns().chain(others).collect();
     format!(r"^(?:{})(?!\n)$", forms.join("|"))
 }
 

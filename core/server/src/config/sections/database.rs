@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer};
 use crate::config::document::Build;
 use crate::config::error::Refusal;
 use crate::config::scalar::{Count, Int};
+use crate::config::text::{self, Form};
 
 /// The primary database.
 #[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
@@ -15,7 +16,7 @@ pub struct Database {
     /// Address of the primary, with its credentials; usually read from the environment (ARC-100, ARC-101).
     #[schemars(example = &"env:XMTP_DATABASE_URL")]
     pub url: DatabaseUrl,
-    /// Connections in one request pool. The tailer has one more (ARC-060).
+    /// Connections in one request pool: with a replica there are two pools. The tailer has one more (ARC-060).
     #[serde(default)]
     pub max_connections: Count<20>,
     /// Milliseconds that any one statement may run (ARC-051).
@@ -59,15 +60,46 @@ impl DatabaseUrl {
         {
             return Some(absent.refusal());
         }
-        let text = self.0.expose_secret();
-        let sound = Self::SCHEMES.contains(&scheme)
-            && text[scheme.len()..].starts_with("://")
+        let is_usable = PostgresUrl::parse(self.0.expose_secret()).is_some();
+        (!is_usable).then(|| Refusal::Expected(PostgresUrl::EXPECTED.to_owned()))
+    }
+}
+
+/// The address of a PostgreSQL server: a secret, shown by no `Debug` (ARC-101).
+#[derive(Clone, Debug)]
+pub struct PostgresUrl(SecretString);
+
+impl PostgresUrl {
+    /// The address, to connect with.
+    pub fn secret(&self) -> &SecretString {
+        &self.0
+    }
+
+    /// A regular expression for an address of one of the schemes that core connects to.
+    pub(in crate::config) fn patterns() -> impl Iterator<Item = String> {
+        let rest = r"://(?:[^\s%]|%[0-9A-Fa-f]{2})*";
+        DatabaseUrl::SCHEMES
+            .iter()
+            .map(move |scheme| format!("{scheme}{rest}"))
+    }
+}
+
+impl Form for PostgresUrl {
+    const EXPECTED: &str = "a postgres:// or postgresql:// address, special characters escaped with %, and of its \
+        parameters only those that the driver knows";
+
+    fn pattern() -> String {
+        let forms: Vec<String> = Self::patterns().collect();
+        format!(r"^(?:{})(?!\n)$", forms.join("|"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (scheme, _) = text.split_once("://")?;
+        let sound = DatabaseUrl::SCHEMES.contains(&scheme)
             && !text.contains(char::is_whitespace)
             && text.split('%').skip(1).all(is_escape)
             && xmtp_store::is_usable_address(text);
-        let expected = "a postgres:// or postgresql:// address, special characters escaped with %, and of its \
-             parameters only those that the driver knows";
-        (!sound).then(|| Refusal::Expected(expected.to_owned()))
+        sound.then(|| Self(text.into()))
     }
 }
 
@@ -97,5 +129,25 @@ impl JsonSchema for DatabaseUrl {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "writeOnly": true })
+    }
+}
+
+impl<'de> Deserialize<'de> for PostgresUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::decode(deserializer)
+    }
+}
+
+impl JsonSchema for PostgresUrl {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PostgresUrl".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "writeOnly": true, "pattern": Self::pattern() })
     }
 }

@@ -14,7 +14,7 @@ mod telemetry;
 pub use application_components::{
     ApplicationComponent, ComponentName, ComponentType, Policy, WELL_KNOWN_NAMES,
 };
-pub use database::{Database, DatabaseUrl};
+pub use database::{Database, DatabaseUrl, PostgresUrl};
 pub(super) use limits::ENVELOPE_OVERHEAD;
 pub use limits::Limits;
 pub use mls::Mls;
