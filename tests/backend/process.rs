@@ -29,6 +29,7 @@ fn program<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     command
         .args(arguments)
         .env_remove("XMTP_CONFIG")
+        .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
         .stdin(Stdio::null())
         .kill_on_drop(true);
     command
@@ -66,7 +67,37 @@ impl Process {
     /// Serves `database`; answers when it does.
     pub(crate) async fn serve(database: &TestDatabase, settings: &str) -> Self {
         let document = document(database, settings);
-        Self::start(["serve", "--config", &document], serving).await
+        Self::start(program(["serve", "--config", &document]), serving).await
+    }
+
+    /// Serves `database` with these variables in its environment.
+    pub(crate) async fn serve_where(
+        database: &TestDatabase,
+        settings: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let document = document(database, settings);
+        let mut program = program(["serve", "--config", &document]);
+        program.envs(variables.iter().copied());
+        Self::start(program, serving).await
+    }
+
+    /// Serves `database` on `address`, without a word in its log.
+    #[cfg(feature = "otlp")]
+    pub(crate) async fn serve_silently(
+        database: &TestDatabase,
+        address: SocketAddr,
+        settings: &str,
+    ) -> Self {
+        let settings =
+            format!("server.log_level = \"off\"\nserver.listen = \"{address}\"\n{settings}");
+        let document = document(database, &settings);
+        let answers = |_: &str| {
+            let stream = std::net::TcpStream::connect(address);
+            stream.is_ok().then_some(address)
+        };
+        let program = program(["serve", "--config", &document]);
+        Self::start(program, answers).await
     }
 
     /// Serves with a database of the program's own, in `folder`.
@@ -74,23 +105,19 @@ impl Process {
     pub(crate) async fn dev(folder: &Path) -> Self {
         let folder = folder.to_str().expect("a temporary path is Unicode");
         let ports = ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
-        Self::start(
-            ["dev", "--folder", folder].into_iter().chain(ports),
-            |line| {
-                let (_, rest) = line.split_once("listens on http://")?;
-                rest.split_once(' ')?.0.parse().ok()
-            },
-        )
+        let arguments = ["dev", "--folder", folder].into_iter().chain(ports);
+        Self::start(program(arguments), |said| {
+            let (_, rest) = said.split_once("listens on http://")?;
+            rest.split_once(' ')?.0.parse().ok()
+        })
         .await
     }
 
-    async fn start<'a>(
-        arguments: impl IntoIterator<Item = &'a str>,
-        address: impl Fn(&str) -> Option<SocketAddr>,
-    ) -> Self {
+    /// Starts `program`, whose output says at which address it serves.
+    async fn start(mut program: Command, address: impl Fn(&str) -> Option<SocketAddr>) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let output = || log.reopen().expect("the log can be opened again");
-        let mut child = program(arguments)
+        let mut child = program
             .stdout(output())
             .stderr(output())
             .spawn()
@@ -99,7 +126,7 @@ impl Process {
             let said = read(log.path());
             let ended = child.try_wait().expect("the program can be waited for");
             assert!(ended.is_none(), "the server ended with {ended:?}: {said}");
-            said.lines().find_map(&address)
+            address(&said)
         })
         .await;
         Self {
@@ -142,6 +169,12 @@ impl Process {
         read(self.log.path())
     }
 
+    /// Where its telemetry is.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn telemetry(&self) -> SocketAddr {
+        announced(&self.log(), "telemetry is served").expect("it is configured")
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().expect("the program runs")
     }
@@ -165,10 +198,14 @@ impl Process {
     }
 }
 
-/// The address in the line that says that a server serves:
-/// `{..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}`.
-fn serving(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once("\"serving\",\"local_addr\":\"")?;
+/// The address at which a server serves.
+fn serving(said: &str) -> Option<SocketAddr> {
+    announced(said, "serving")
+}
+
+/// The address in the line with a message: `{..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}`.
+fn announced(said: &str, message: &str) -> Option<SocketAddr> {
+    let (_, rest) = said.split_once(&format!("\"{message}\",\"local_addr\":\""))?;
     rest.split_once('"')?.0.parse().ok()
 }
 

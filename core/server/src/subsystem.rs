@@ -4,7 +4,9 @@
 //! it only what exists by then, through a context of that phase:
 //!
 //! 1. [`Subsystem::configure`]: take its own parts of the document, and register what it offers.
-//! 2. [`StartStep::run`], for those that registered one: bring up what has to be there before the first
+//! 2. [`Observer::observe`], for those that registered one: watch what the process tells, from before its first log
+//!    line until it has ended.
+//! 3. [`StartStep::run`], for those that registered one: bring up what has to be there before the first
 //!    request.
 //!
 //! A subsystem whose part of the document is absent registers nothing, and then costs nothing.
@@ -24,6 +26,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
+use crate::telemetry::Observer;
 use crate::telemetry::route::Route;
 
 /// What went wrong inside a subsystem. Shows no configured value.
@@ -95,6 +98,11 @@ impl<'a> Configure<'a> {
         self.registrar.chain_verifier = Some(verifier);
     }
 
+    /// Has `observer` watch what the process tells.
+    pub fn observer(&mut self, observer: impl Observer + 'static) {
+        self.registrar.observers.push(Box::new(observer));
+    }
+
     /// Has `step` done at every start, before the database is connected to. The steps run in the order of their
     /// registration.
     pub fn start_step(&mut self, step: impl StartStep + 'static) {
@@ -107,10 +115,16 @@ impl<'a> Configure<'a> {
 pub(crate) struct Registrar {
     database_providers: Vec<(&'static str, Box<dyn DatabaseProvider>)>,
     chain_verifier: Option<Arc<dyn ChainVerifier>>,
+    observers: Vec<Box<dyn Observer>>,
     start_steps: Vec<Box<dyn StartStep>>,
 }
 
 impl Registrar {
+    /// The observers, which begin once.
+    pub(crate) fn take_observers(&mut self) -> Vec<Box<dyn Observer>> {
+        std::mem::take(&mut self.observers)
+    }
+
     /// The words of the start steps, for whoever waits for them.
     pub(crate) fn step_words(&self) -> impl Iterator<Item = &'static str> {
         self.start_steps.iter().map(|step| step.word())

@@ -128,7 +128,7 @@ async fn ops_005_readiness_waits_for_the_keys() {
         // The next attempt works.
         publication.publish(&[Issuer::new("one").jwk()]);
     };
-    let (running, ()) = within(async { tokio::join!(starting, asking) }).await;
+    let (running, ()) = within(Box::pin(async { tokio::join!(starting, asking) })).await;
     let running = running.expect("starts");
     assert_eq!(raw::http1(telemetry, request()).await.status(), 200);
     running.stop().await;

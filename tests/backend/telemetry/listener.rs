@@ -33,13 +33,13 @@ pub(super) async fn ask(
     (status, kind, String::from_utf8(body.into()).expect("text"))
 }
 
-async fn get(address: SocketAddr, path: &str) -> (StatusCode, String) {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (StatusCode, String) {
     let (status, _, body) = ask(address, Method::GET, path).await;
     (status, body)
 }
 
 /// An address that nobody listens on.
-pub(super) fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|free| free.local_addr())
         .expect("a free port")

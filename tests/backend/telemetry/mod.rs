@@ -6,3 +6,6 @@ mod listener;
 mod probe;
 mod requests;
 pub(crate) mod watch;
+
+#[cfg(feature = "otlp")]
+pub(crate) use listener::{free_address, get};

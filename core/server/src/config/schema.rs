@@ -30,7 +30,7 @@ pub struct OwnedSchema {
 }
 
 impl OwnedSchema {
-    /// Of a table.
+    /// Of a table, or of a key without a default.
     pub fn section<T: JsonSchema>(path: &'static str) -> Self {
         Self {
             path,
