@@ -7,6 +7,10 @@
 mod bare;
 mod child;
 mod clients;
+#[cfg(feature = "otlp")]
+#[expect(dead_code, reason = "the tests need more of it")]
+#[path = "../../tests/backend/otlp/collector.rs"]
+mod collector;
 mod figures;
 mod identity;
 mod pgbench;
@@ -15,6 +19,8 @@ mod server;
 mod start;
 mod streams;
 mod telemetry;
+#[cfg(feature = "otlp")]
+mod traces;
 mod wire;
 
 use std::process::ExitCode;
@@ -32,7 +38,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A part: its name, and what measures and prints it.
 type Part = (&'static str, fn() -> LocalBoxFuture<'static, Verdict>);
 
-const PARTS: [Part; 10] = [
+const PARTS: &[Part] = &[
     ("start", || start::measure().boxed_local()),
     ("publish", || publish::measure().boxed_local()),
     ("identity", || identity::measure().boxed_local()),
@@ -43,6 +49,8 @@ const PARTS: [Part; 10] = [
     ("barrier", || streams::barrier::measure().boxed_local()),
     ("hostile", || streams::hostile::measure().boxed_local()),
     ("telemetry", || telemetry::measure().boxed_local()),
+    #[cfg(feature = "otlp")]
+    ("tracing", || traces::measure().boxed_local()),
 ];
 
 fn main() -> ExitCode {
