@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
+use tokio::runtime;
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::subsystem::SubsystemError;
 use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_logging};
@@ -18,6 +18,10 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
 /// What is left, after that, of the time in which the process has to end.
 const EXIT_RESERVE: Duration = Duration::from_millis(250);
+
+/// Turns of tasks after which a busy worker looks for what has arrived. While somebody's 100,000 topics keep every
+/// worker busy, one slice after the other, this is how many slices everybody else waits for at each step.
+const EVENT_INTERVAL: u32 = 4;
 
 /// Why the process ends without having served to its end.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +56,10 @@ pub(crate) fn run(
     subsystems::warn_of_what_is_ignored();
     let exit_limit = server.exit_limit();
     let mut watch = signals::watch(exit_limit, tell)?;
-    let runtime = Runtime::new()?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .event_interval(EVENT_INTERVAL)
+        .build()?;
     let mut asked = None;
     let outcome = runtime.block_on(async {
         let mut running = tokio::select! {

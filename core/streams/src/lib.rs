@@ -34,6 +34,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 use xmtp_protocol::Topic;
 use xmtp_store::{Primary, Reads, StoreError};
 
@@ -146,28 +147,39 @@ impl Streams {
         &self.shared.settings.limits
     }
 
-    /// Opens a bidirectional stream. `inbound` ends when the client half-closes.
+    /// Opens a bidirectional stream. `inbound` ends when the client half-closes; what is logged of the stream
+    /// names `request_id`.
     ///
     /// # Errors
     /// [`End::Tailer`] while recovery runs (OPS-006), [`End::Shutdown`] afterwards.
     pub fn subscribe(
         &self,
+        request_id: Uuid,
         inbound: impl Stream<Item = Result<ClientFrame, End>> + Send + 'static,
     ) -> Result<OutputStream, End> {
-        let (session, output) =
-            Session::open(Arc::clone(&self.shared), session::Kind::Bidirectional)?;
+        let (session, output) = Session::open(
+            Arc::clone(&self.shared),
+            session::Kind::Bidirectional,
+            request_id,
+        )?;
         self.tasks
             .spawn(session.run_bidirectional(Box::pin(inbound)));
         Ok(output)
     }
 
-    /// Opens a static stream over `topics`, which is checked first (API-260).
+    /// Opens a static stream over `topics`, which is checked first (API-260). What is logged of the stream names
+    /// `request_id`.
     ///
     /// # Errors
     /// [`End::Invalid`] for a bad request, [`End::Tailer`] while recovery runs, [`End::Shutdown`].
-    pub fn subscribe_static(&self, topics: &[Interest]) -> Result<OutputStream, End> {
+    pub fn subscribe_static(
+        &self,
+        request_id: Uuid,
+        topics: &[Interest],
+    ) -> Result<OutputStream, End> {
         let positions = session::update::check_static(topics, &self.shared.settings.limits)?;
-        let (session, output) = Session::open(Arc::clone(&self.shared), session::Kind::Static)?;
+        let (session, output) =
+            Session::open(Arc::clone(&self.shared), session::Kind::Static, request_id)?;
         self.tasks.spawn(session.run_static(positions));
         Ok(output)
     }

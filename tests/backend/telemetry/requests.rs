@@ -222,13 +222,13 @@ fn ops_018_the_switch_silences_the_log_and_nothing_else() {
             .await;
         let mut stream = stream.expect("admitted").into_inner();
         within(stream.message()).await.expect("healthy");
-        // ARC-096: independent of the switch, in the context of its request.
+        // ARC-096: independent of the switch; says which request it belongs to.
         let event = watch
             .events("stream interests changed")
             .pop()
             .expect("it is logged");
         assert_eq!((&event["added"], &event["removed"]), (&1.into(), &0.into()));
-        let id = &event["span"]["request_id"];
+        let id = &event["request_id"];
         assert_eq!(id.as_str().expect("text").len(), 36, "{event}");
         drop(stream);
         watch

@@ -11,6 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::Service;
+use uuid::Uuid;
 use xmtp_protocol::proto::xmtp::backend::v1::{self, TopicQuery, subscribe_request};
 use xmtp_streams::{ClientFrame, End, Frame, Interest, Limits, OutputStream, Streams, Update};
 
@@ -18,7 +19,7 @@ use crate::frames::{self, Parts};
 use crate::request::{Encoded, Undecodable};
 use crate::status;
 use crate::telemetry::route;
-use crate::transport::streaming;
+use crate::transport::{RequestId, streaming};
 
 /// Serves streams.
 #[derive(Clone)]
@@ -71,6 +72,7 @@ impl SubscriptionEndpoint {
     fn subscribe(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
         let streams = self.streams.clone();
         let max_bytes = streams.limits().max_request_bytes;
+        let request_id = request_id(&request);
         let inbound = streaming::messages::<v1::SubscribeRequest>(request, max_bytes)?;
         let inbound = inbound.map(move |frame| match frame {
             Ok(frame) => client_frame(frame, streams.limits()),
@@ -78,13 +80,14 @@ impl SubscriptionEndpoint {
         });
         let output = self
             .streams
-            .subscribe(inbound)
+            .subscribe(request_id, inbound)
             .map_err(status::stream_end)?;
         Ok(self.answer(output, frames::subscribe_response))
     }
 
     async fn subscribe_static(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
         let limits = self.streams.limits();
+        let request_id = request_id(&request);
         let mut inbound =
             streaming::messages::<v1::SubscribeStaticRequest>(request, limits.max_request_bytes)?;
         let request = inbound
@@ -100,7 +103,7 @@ impl SubscriptionEndpoint {
         let topics: Vec<Interest> = request.topics.into_iter().map(interest).collect();
         let output = self
             .streams
-            .subscribe_static(&topics)
+            .subscribe_static(request_id, &topics)
             .map_err(status::stream_end)?;
         Ok(self.answer(output, frames::subscribe_static_response))
     }
@@ -112,6 +115,12 @@ impl SubscriptionEndpoint {
             Err(end) => Err(status::stream_end(end)),
         }))
     }
+}
+
+/// Of the layer around every service; nil where a service is called without it.
+fn request_id(request: &Request<Body>) -> Uuid {
+    let id = request.extensions().get();
+    id.map_or_else(Uuid::nil, |RequestId(id)| *id)
 }
 
 /// How the transport's own end of the inbound side ends the stream.

@@ -18,6 +18,10 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use super::{Catalogue, Observers, operations};
 use crate::config::sections::{LogFormat, LogLevel};
 
+/// Name of the span of a stream. It is there for who exports it: printing does not use it, as there are thousands of
+/// streams for days, so what is logged of one names its request itself.
+pub(crate) const STREAM: &str = "stream";
+
 /// Logging was installed before.
 #[derive(Debug, thiserror::Error)]
 #[error("logging is already installed")]
@@ -70,7 +74,7 @@ where
     // The context of a line is its request; formatting every operation would cost more than the line.
     let operations = catalogue.operations().to_vec();
     let is_context = move |metadata: &Metadata<'_>| {
-        metadata.is_event() || !operations.contains(&metadata.name())
+        metadata.is_event() || (metadata.name() != STREAM && !operations.contains(&metadata.name()))
     };
     layer
         .with_filter(printed(level).and(FilterFn::new(is_context)))

@@ -14,6 +14,7 @@ pub mod trace_context;
 
 pub use catalogue::Catalogue;
 pub(crate) use listener::{Telemetry, TelemetryListener};
+pub(crate) use logging::STREAM;
 pub use logging::{LoggingError, install_logging, layers};
 pub use metrics::{Metrics, MetricsError};
 pub use observer::{Flush, Observer, Observers, Observing, RequestTracer};

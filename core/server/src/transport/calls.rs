@@ -30,12 +30,16 @@ use crate::telemetry::families::{
     GRPC_CODES, HANDLED, HANDLING, IN_FLIGHT, REQUEST_BYTES, RESPONSE_BYTES, STARTED,
 };
 use crate::telemetry::operations::Outcomes;
-use crate::telemetry::route::Route;
+use crate::telemetry::route::{Route, RouteKind};
 use crate::telemetry::trace_context::{TraceContext, TraceId};
-use crate::telemetry::{Catalogue, RequestTracer};
+use crate::telemetry::{Catalogue, RequestTracer, STREAM};
 
 /// The response header.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The id of a request, for its handler.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestId(pub(crate) Uuid);
 
 /// Marks the answer of a request that was turned away, for the log: what is logged outside the request's span has
 /// no more than the fields of its own.
@@ -45,6 +49,29 @@ pub(super) struct Rejected {
     pub(super) reason: &'static str,
     /// `server.identifier`.
     pub(super) identifier: Arc<str>,
+}
+
+/// Name of the span of a request with one answer: the context of what is logged meanwhile.
+const REQUEST: &str = "request";
+
+/// The span of a request, under a name that is a constant.
+macro_rules! request_span {
+    ($name:ident, $route:ident, $id:ident, $trace_id:ident) => {
+        tracing::info_span!(
+            $name,
+            otel.name = $route.name(),
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.service = $route.service(),
+            rpc.method = $route.method(),
+            rpc.grpc.status_code = Empty,
+            request_id = %$id,
+            trace_id = $trace_id.map(display),
+            // `subsystem::PRINCIPAL`.
+            auth.principal = Empty,
+            error = Empty,
+        )
+    };
 }
 
 /// A call without a status.
@@ -278,20 +305,12 @@ impl Book {
         if let Some(trace) = trace {
             request.extensions_mut().insert(trace);
         }
-        let span = tracing::info_span!(
-            "request",
-            otel.name = route.name(),
-            otel.kind = "server",
-            rpc.system = "grpc",
-            rpc.service = route.service(),
-            rpc.method = route.method(),
-            rpc.grpc.status_code = Empty,
-            request_id = %id,
-            trace_id = trace_id.map(display),
-            // `subsystem::PRINCIPAL`.
-            auth.principal = Empty,
-            error = Empty,
-        );
+        let span = match route.kind() {
+            RouteKind::Unary => request_span!(REQUEST, route, id, trace_id),
+            RouteKind::ServerStream | RouteKind::BidiStream => {
+                request_span!(STREAM, route, id, trace_id)
+            }
+        };
         Some(Arc::new(Call {
             book: Arc::clone(self),
             place,
@@ -340,6 +359,7 @@ where
         let mut text = Uuid::encode_buffer();
         // A UUID's text is a legal header value.
         let header = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)).ok();
+        request.extensions_mut().insert(RequestId(id));
         let call = self.book.begin(id, &mut request);
         let span = call
             .as_ref()

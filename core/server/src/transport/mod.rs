@@ -16,7 +16,7 @@ mod status_capture;
 pub(crate) mod streaming;
 
 pub(crate) use admission::{Admission, StreamResponse};
-pub(crate) use calls::CallLayer;
+pub(crate) use calls::{CallLayer, RequestId};
 pub(crate) use listener::Listener;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
+use uuid::Uuid;
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
 use xmtp_telemetry::{observed, operation};
@@ -52,6 +53,7 @@ impl Kind {
 pub(crate) struct Session {
     shared: Arc<Shared>,
     kind: Kind,
+    request_id: Uuid,
     mailbox: Mailbox,
     output: Output,
     topics: HashMap<Feed, Registration>,
@@ -129,13 +131,18 @@ enum Event {
 
 impl Session {
     /// Registers a session while streams are admitted.
-    pub(crate) fn open(shared: Arc<Shared>, kind: Kind) -> Result<(Self, OutputStream), End> {
+    pub(crate) fn open(
+        shared: Arc<Shared>,
+        kind: Kind,
+        request_id: Uuid,
+    ) -> Result<(Self, OutputStream), End> {
         let mailbox = shared.registry.open()?;
         let (output, stream) = output::channel(shared.settings.frame_bytes());
         metrics::session_opened(kind.label());
         let session = Self {
             shared,
             kind,
+            request_id,
             mailbox,
             output,
             topics: HashMap::new(),
@@ -170,7 +177,7 @@ impl Session {
         positions: Vec<(Topic, SequenceId)>,
     ) -> impl Future<Output = ()> + Send {
         async move {
-            log_mutation(positions.len(), 0);
+            self.log_mutation(positions.len(), 0);
             self.register(Acknowledgement::StartedStatic, positions)
                 .boxed()
                 .await;
@@ -244,7 +251,7 @@ impl Session {
                 }
             }
             Event::Page(page) => {
-                let page = page.map_err(|error| read_failed(&error, "history read failed"))?;
+                let page = page.map_err(|error| self.read_failed(&error, "history read failed"))?;
                 self.turn.hold(page);
                 self.admit_held()
             }
@@ -360,7 +367,7 @@ impl Session {
         let removed = self.remove(&checked.removes).await;
         let new = checked.new;
         metrics::update(UpdateOutcome::Applied);
-        log_mutation(new.len(), removed);
+        self.log_mutation(new.len(), removed);
         if new.is_empty() {
             return self.admit(Frame::Applied {
                 id: checked.id,
@@ -412,7 +419,7 @@ impl Session {
 
     /// Says the targets; from here on the topics may deliver.
     async fn acknowledge(&mut self, heads: Result<Vec<SequenceId>, StoreError>) -> Result<(), End> {
-        let heads = heads.map_err(|error| read_failed(&error, "target capture failed"))?;
+        let heads = heads.map_err(|error| self.read_failed(&error, "target capture failed"))?;
         let Some(Pending {
             acknowledgement,
             feeds,
@@ -507,6 +514,20 @@ impl Session {
         Ok(())
     }
 
+    /// The event of ARC-096.
+    fn log_mutation(&self, added: usize, removed: usize) {
+        tracing::info!(request_id = %self.request_id, added, removed, "stream interests changed");
+    }
+
+    fn read_failed(&self, error: &StoreError, text: &'static str) -> End {
+        tracing::error!(request_id = %self.request_id, %error, text);
+        xmtp_store::count_error(error.kind());
+        match error.kind() {
+            xmtp_store::ErrorKind::Invariant => End::Corrupt,
+            _ => End::Database(text),
+        }
+    }
+
     /// Admits a control frame, which cannot wait.
     fn admit(&mut self, frame: Frame) -> Result<(), End> {
         if frame.wire_len() > self.shared.settings.limits.max_response_bytes {
@@ -561,18 +582,4 @@ async fn wait_until(mut alarm: Pin<&mut Sleep>, timer: Option<Instant>) -> Optio
 /// A bucket that is full now (API-258).
 fn bucket(rate: Rate) -> DefaultDirectRateLimiter {
     RateLimiter::direct(Quota::per_second(rate.per_second).allow_burst(rate.burst))
-}
-
-/// The event of ARC-096.
-fn log_mutation(added: usize, removed: usize) {
-    tracing::info!(added, removed, "stream interests changed");
-}
-
-fn read_failed(error: &StoreError, text: &'static str) -> End {
-    tracing::error!(%error, text);
-    xmtp_store::count_error(error.kind());
-    match error.kind() {
-        xmtp_store::ErrorKind::Invariant => End::Corrupt,
-        _ => End::Database(text),
-    }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 use xmtp_protocol::{Topic, TopicKind};
 use xmtp_store::Primary;
 use xmtp_test_support::{TestDatabase, eventually};
@@ -69,8 +70,12 @@ struct Instance {
 #[tokio::test]
 async fn the_future_of_a_stream_is_small() {
     let instance = Instance::start(settings()).await;
-    let (session, _output) =
-        Session::open(Arc::clone(&instance.shared), Kind::Bidirectional).unwrap();
+    let (session, _output) = Session::open(
+        Arc::clone(&instance.shared),
+        Kind::Bidirectional,
+        Uuid::nil(),
+    )
+    .unwrap();
     let future = session.run_bidirectional(Box::pin(futures::stream::pending()));
     let bytes = size_of_val(&future);
     assert!(bytes <= 1408, "{bytes} bytes");
@@ -96,7 +101,7 @@ impl Instance {
     /// A stream that follows two topics.
     async fn open(&self) -> Client {
         let (frames, inbound) = mpsc::channel(16);
-        let output = self.streams.subscribe(inbound).unwrap();
+        let output = self.streams.subscribe(Uuid::nil(), inbound).unwrap();
         let mut client = Client { frames, output };
         assert!(matches!(client.next().await, Some(Ok(Frame::Started))));
         client.send(update(1, &[1, 2]));
@@ -197,14 +202,17 @@ async fn st_40_arc_082_however_streams_end_nothing_of_them_stays() {
 
     let still = instance
         .streams
-        .subscribe_static(&[interest(1), interest(2)])
+        .subscribe_static(Uuid::nil(), &[interest(1), interest(2)])
         .unwrap();
     assert!(!registry.is_empty());
     drop(still);
     gone().await;
 
     let drained = instance.open().await;
-    let mut still = instance.streams.subscribe_static(&[interest(1)]).unwrap();
+    let mut still = instance
+        .streams
+        .subscribe_static(Uuid::nil(), &[interest(1)])
+        .unwrap();
     instance.shutdown.cancel();
     assert_eq!(drained.end().await, End::Shutdown);
     loop {
@@ -217,7 +225,9 @@ async fn st_40_arc_082_however_streams_end_nothing_of_them_stays() {
     instance.streams.stopped().await;
     assert!(registry.is_empty());
     assert!(matches!(
-        instance.streams.subscribe_static(&[interest(1)]),
+        instance
+            .streams
+            .subscribe_static(Uuid::nil(), &[interest(1)]),
         Err(End::Shutdown)
     ));
 }

@@ -149,7 +149,7 @@ impl Session {
             };
             let complete = position != cut_at && served[position] < TURN_ROWS;
             if complete && registration.floor < registration.needed {
-                tracing::error!("a visible head has no stored row");
+                tracing::error!(request_id = %self.request_id, "a visible head has no stored row");
                 return Err(End::Database("history read failed"));
             }
             self.settle(feed.clone());
