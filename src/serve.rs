@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use tokio::runtime;
 use xmtp_server::config::sections::LogLevel;
@@ -10,6 +11,13 @@ use xmtp_server::telemetry::{LoggingError, Metrics, MetricsError, install_loggin
 use xmtp_server::{Server, StartError};
 
 use crate::signals::{self, CutOff};
+use crate::subsystems;
+
+/// Longest time to send what telemetry has left (OPS-008).
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is left, after that, of the time in which the process has to end.
+const EXIT_RESERVE: Duration = Duration::from_millis(250);
 
 /// Turns of tasks after which a busy worker looks for what has arrived. While somebody's 100,000 topics keep every
 /// worker busy, one slice after the other, this is how many slices everybody else waits for at each step.
@@ -33,27 +41,33 @@ pub(crate) enum ServeError {
 /// Serves until a signal, or until a subsystem cannot go on, then drains; a second signal, or a drain that does not
 /// end, ends the process, and `tell` says why. `announce` is told the address of the gRPC port.
 pub(crate) fn run(
-    server: Server,
+    mut server: Server,
     log_level: Option<LogLevel>,
     announce: impl FnOnce(SocketAddr) -> io::Result<()>,
     tell: impl FnOnce(CutOff) + Send + 'static,
 ) -> Result<(), ServeError> {
     let metrics = Metrics::install(server.catalogue().clone())?;
     let settings = &server.config().server;
-    install_logging(
-        server.catalogue(),
-        log_level.unwrap_or(settings.log_level),
-        settings.log_format,
-    )?;
-    let mut watch = signals::watch(server.exit_limit(), tell)?;
+    let (level, format) = (log_level.unwrap_or(settings.log_level), settings.log_format);
+    let mut observers = server
+        .observe(&metrics, level)
+        .map_err(ServeError::Subsystem)?;
+    install_logging(server.catalogue(), level, format, &mut observers)?;
+    subsystems::warn_of_what_is_ignored();
+    let exit_limit = server.exit_limit();
+    let mut watch = signals::watch(exit_limit, tell)?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .event_interval(EVENT_INTERVAL)
         .build()?;
+    let mut asked = None;
     let outcome = runtime.block_on(async {
         let mut running = tokio::select! {
             started = server.with_metrics(metrics).start() => started?,
-            () = watch.signal() => return Ok(()),
+            () = watch.signal() => {
+                asked = Some(Instant::now());
+                return Ok(());
+            }
         };
         let outcome = match announce(running.local_addr()) {
             Ok(()) => tokio::select! {
@@ -63,10 +77,14 @@ pub(crate) fn run(
             Err(error) => Err(error.into()),
         };
         watch.drains();
+        asked = Some(Instant::now());
         running.stop().await;
         outcome
     });
     // A stuck read must not hold the exit.
     runtime.shutdown_background();
+    let gone = asked.map_or(Duration::ZERO, |asked| asked.elapsed());
+    let left = exit_limit.saturating_sub(EXIT_RESERVE + gone);
+    observers.flush(left.min(FLUSH_LIMIT));
     outcome
 }

@@ -10,11 +10,23 @@ pub(crate) fn all() -> Vec<Box<dyn Subsystem>> {
         Box::new(xmtp_auth::AuthSubsystem),
         #[cfg(feature = "embedded-postgres")]
         Box::new(xmtp_embedded_postgres::EmbeddedPostgresSubsystem),
+        #[cfg(feature = "otlp")]
+        Box::new(xmtp_otlp::OtlpSubsystem::default()),
         #[cfg(feature = "replica")]
         Box::new(xmtp_replica::ReplicaSubsystem),
         #[cfg(feature = "scw")]
         Box::new(xmtp_scw::ScwSubsystem),
     ]
+}
+
+/// Says what of the environment only a subsystem that this build lacks would heed (contract decisions, 14).
+pub(crate) fn warn_of_what_is_ignored() {
+    #[cfg(not(feature = "otlp"))]
+    if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        tracing::warn!(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is ignored: the `otlp` subsystem is not part of this build"
+        );
+    }
 }
 
 /// What the configuration may speak of in this build: the one table of what each optional subsystem owns. Of two paths
@@ -49,15 +61,18 @@ pub(crate) const BUILD: Build = Build {
             url_schemes: &[],
             exists: true,
         },
-        planned(
-            "otlp",
-            &[
+        #[cfg(not(feature = "otlp"))]
+        AbsentSubsystem {
+            feature: "otlp",
+            paths: &[
                 "telemetry.otlp_endpoint",
                 "telemetry.otlp_logs",
                 "telemetry.otlp_metrics",
                 "telemetry.otlp_metrics_interval_seconds",
             ],
-        ),
+            url_schemes: &[],
+            exists: true,
+        },
         planned("push-apns", &["push.apns"]),
         planned("push-fcm", &["push.fcm"]),
         planned("push-http", &["push.http"]),

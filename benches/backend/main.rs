@@ -9,6 +9,10 @@ mod auth;
 mod bare;
 mod child;
 mod clients;
+#[cfg(feature = "otlp")]
+#[expect(dead_code, reason = "the tests need more of it")]
+#[path = "../../tests/backend/otlp/collector.rs"]
+mod collector;
 mod figures;
 mod identity;
 mod pgbench;
@@ -17,6 +21,8 @@ mod server;
 mod start;
 mod streams;
 mod telemetry;
+#[cfg(feature = "otlp")]
+mod traces;
 mod wire;
 
 use std::process::ExitCode;
@@ -47,6 +53,8 @@ const PARTS: &[Part] = &[
     ("telemetry", || telemetry::measure().boxed_local()),
     #[cfg(feature = "auth")]
     ("auth", || auth::measure().boxed_local()),
+    #[cfg(feature = "otlp")]
+    ("tracing", || traces::measure().boxed_local()),
 ];
 
 fn main() -> ExitCode {

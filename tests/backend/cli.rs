@@ -253,6 +253,7 @@ async fn a_log_level_that_does_not_exist_is_a_usage_error() {
 #[cfg(all(
     feature = "auth",
     feature = "embedded-postgres",
+    feature = "otlp",
     feature = "replica",
     feature = "scw"
 ))]
@@ -309,23 +310,24 @@ mod full_build {
             assert!(stdout(&output) == file, "stale: run ci/generated");
         }
     }
+}
 
-    #[tokio::test]
-    async fn dev_serves_and_keeps_its_data_when_it_is_killed() {
-        let folder = tempfile::TempDir::new().expect("a temporary folder");
-        let data = folder.path().join("data");
-        let server = Process::dev(&data).await;
-        let first = demo(&server).await;
-        assert!(total(&first, "live") > 0);
-        server.kill().await;
+#[cfg(feature = "embedded-postgres")]
+#[tokio::test]
+async fn dev_serves_and_keeps_its_data_when_it_is_killed() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let server = Process::dev(&data).await;
+    let first = demo(&server).await;
+    assert!(total(&first, "live") > 0);
+    server.kill().await;
 
-        let mut server = Process::dev(&data).await;
-        let second = demo(&server).await;
-        assert_eq!(total(&second, "published"), total(&first, "published"));
-        assert_eq!(total(&second, "live"), 0, "everything was there");
-        server.signal(Signal::SIGINT);
-        assert_eq!(server.ended().await.code(), Some(0));
-    }
+    let mut server = Process::dev(&data).await;
+    let second = demo(&server).await;
+    assert_eq!(total(&second, "published"), total(&first, "published"));
+    assert_eq!(total(&second, "live"), 0, "everything was there");
+    server.signal(Signal::SIGINT);
+    assert_eq!(server.ended().await.code(), Some(0));
 }
 
 #[tokio::test]
@@ -337,6 +339,8 @@ async fn subsystems_lists_what_the_build_has() {
         "auth",
         #[cfg(feature = "embedded-postgres")]
         "embedded-postgres",
+        #[cfg(feature = "otlp")]
+        "otlp",
         #[cfg(feature = "replica")]
         "replica",
         #[cfg(feature = "scw")]
@@ -401,4 +405,18 @@ async fn a_second_signal_ends_the_process_at_once() {
     let answer = publish.await.expect("the client ends");
     assert!(answer.is_err(), "the publish had no chance");
     lock.rollback().await.expect("the lock is given up");
+}
+
+#[cfg(not(feature = "otlp"))]
+#[tokio::test]
+async fn arc_097_a_build_without_the_exporter_says_that_it_ignores_the_endpoint() {
+    let database = TestDatabase::create().await;
+    let planted = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://planted:4317")];
+    let server = Process::serve_where(&database, "", &planted).await;
+    let log = server.log();
+    let warnings = log.lines().filter(|line| line.contains("\"WARN\""));
+    let warnings: Vec<&str> = warnings.collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    assert!(warnings[0].contains("OTEL_EXPORTER_OTLP_ENDPOINT is ignored"));
+    assert!(!log.contains("planted"));
 }

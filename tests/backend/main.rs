@@ -15,6 +15,8 @@ mod leaks;
 #[cfg(target_os = "linux")]
 mod memory;
 mod newest;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod process;
 mod publish;
 mod query;

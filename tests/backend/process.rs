@@ -43,6 +43,7 @@ fn program<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     command
         .args(arguments)
         .env_remove("XMTP_CONFIG")
+        .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
         .stdin(Stdio::null())
         .kill_on_drop(true);
     command
@@ -83,17 +84,34 @@ impl Process {
         Self::start(program(["serve", "--config", &document]), serving).await
     }
 
-    /// The same, with more in its environment.
-    #[cfg(feature = "auth")]
-    pub(crate) async fn serve_in(
-        environment: &[(&str, &str)],
+    /// Serves `database` with these variables in its environment.
+    pub(crate) async fn serve_where(
         database: &TestDatabase,
         settings: &str,
+        variables: &[(&str, &str)],
     ) -> Self {
         let document = document(database, settings);
         let mut program = program(["serve", "--config", &document]);
-        program.envs(environment.iter().copied());
+        program.envs(variables.iter().copied());
         Self::start(program, serving).await
+    }
+
+    /// Serves `database` on `address`, without a word in its log.
+    #[cfg(feature = "otlp")]
+    pub(crate) async fn serve_silently(
+        database: &TestDatabase,
+        address: SocketAddr,
+        settings: &str,
+    ) -> Self {
+        let settings =
+            format!("server.log_level = \"off\"\nserver.listen = \"{address}\"\n{settings}");
+        let document = document(database, &settings);
+        let answers = |_: &str| {
+            let stream = std::net::TcpStream::connect(address);
+            stream.is_ok().then_some(address)
+        };
+        let program = program(["serve", "--config", &document]);
+        Self::start(program, answers).await
     }
 
     /// Serves with a database of the program's own, in `folder`.
@@ -101,14 +119,15 @@ impl Process {
     pub(crate) async fn dev(folder: &Path) -> Self {
         let folder = folder.to_str().expect("a temporary path is Unicode");
         let ports = ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
-        let dev = program(["dev", "--folder", folder].into_iter().chain(ports));
-        Self::start(dev, |line| {
-            let (_, rest) = line.split_once("listens on http://")?;
+        let arguments = ["dev", "--folder", folder].into_iter().chain(ports);
+        Self::start(program(arguments), |said| {
+            let (_, rest) = said.split_once("listens on http://")?;
             rest.split_once(' ')?.0.parse().ok()
         })
         .await
     }
 
+    /// Starts `program`, whose output says at which address it serves.
     async fn start(mut program: Command, address: impl Fn(&str) -> Option<SocketAddr>) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let output = || log.reopen().expect("the log can be opened again");
@@ -121,7 +140,7 @@ impl Process {
             let said = read(log.path());
             let ended = child.try_wait().expect("the program can be waited for");
             assert!(ended.is_none(), "the server ended with {ended:?}: {said}");
-            said.lines().find_map(&address)
+            address(&said)
         })
         .await;
         Self {
@@ -164,6 +183,12 @@ impl Process {
         read(self.log.path())
     }
 
+    /// Where its telemetry is.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn telemetry(&self) -> SocketAddr {
+        announced(&self.log(), "telemetry is served").expect("it is configured")
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().expect("the program runs")
     }
@@ -187,10 +212,14 @@ impl Process {
     }
 }
 
-/// The address in the line that says that a server serves:
-/// `{..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}`.
-fn serving(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once("\"serving\",\"local_addr\":\"")?;
+/// The address at which a server serves.
+fn serving(said: &str) -> Option<SocketAddr> {
+    announced(said, "serving")
+}
+
+/// The address in the line with a message: `{..., "message": "serving", "local_addr": "127.0.0.1:50123", ...}`.
+fn announced(said: &str, message: &str) -> Option<SocketAddr> {
+    let (_, rest) = said.split_once(&format!("\"{message}\",\"local_addr\":\""))?;
     rest.split_once('"')?.0.parse().ok()
 }
 

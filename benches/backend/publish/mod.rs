@@ -6,6 +6,7 @@
 
 pub(crate) mod load;
 mod script;
+pub(crate) mod sides;
 
 use load::Load;
 use xmtp_test_support::TestDatabase;

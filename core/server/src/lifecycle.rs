@@ -16,6 +16,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_store::{Primary, Reads, StartupCheckError, StoreError};
 use xmtp_streams::Streams;
 
+use crate::config::sections::LogLevel;
 use crate::config::{Config, ConfigError, ConfigErrors, Document, checks};
 use crate::publish::{PublishLimits, Publisher, RetentionPeriods};
 use crate::published::{fits, published};
@@ -34,7 +35,9 @@ use crate::subsystem::{
     Attachments, Configure, ProvidedDatabase, ReadSource, Registrar, Starting, Subsystem,
     SubsystemError,
 };
-use crate::telemetry::{Catalogue, Metrics, Telemetry, TelemetryListener};
+use crate::telemetry::{
+    Catalogue, Metrics, Observers, Observing, RequestTracer, Telemetry, TelemetryListener,
+};
 use crate::transport::{self, Admission, CallLayer, Listener};
 
 /// Full names of core's services, as health reports them.
@@ -103,6 +106,7 @@ pub struct Server {
     registrar: Registrar,
     catalogue: Catalogue,
     metrics: Option<Metrics>,
+    tracer: Option<Arc<dyn RequestTracer>>,
 }
 
 impl Server {
@@ -131,6 +135,7 @@ impl Server {
                 registrar,
                 catalogue,
                 metrics: None,
+                tracer: None,
             }),
             None => Err(errors),
         }
@@ -149,6 +154,25 @@ impl Server {
     /// What its telemetry can say.
     pub const fn catalogue(&self) -> &Catalogue {
         &self.catalogue
+    }
+
+    /// Lets subsystems watch what the process tells: `metrics`, its spans, and what it logs at `level`. To be called
+    /// before logging is installed, with what is answered.
+    ///
+    /// # Errors
+    /// A subsystem cannot.
+    pub fn observe(
+        &mut self,
+        metrics: &Metrics,
+        level: LogLevel,
+    ) -> Result<Observers, SubsystemError> {
+        let mut observing = Observing::new(&self.config, metrics, level);
+        for observer in self.registrar.take_observers() {
+            observer.observe(&mut observing)?;
+        }
+        let observers = observing.finish();
+        self.tracer.clone_from(&observers.tracer);
+        Ok(observers)
     }
 
     /// Serves `metrics` on `telemetry.metrics_listen`.
@@ -358,6 +382,7 @@ impl Server {
             &self.catalogue,
             config.server.identifier.as_str(),
             config.server.request_logger.0,
+            self.tracer.clone(),
         );
         let gate = attachments.gate.clone();
         let stack = transport::stack(routes, calls, gate, admission.clone());

@@ -4,9 +4,11 @@
 //! it only what exists by then, through a context of that phase:
 //!
 //! 1. [`Subsystem::configure`]: take its own parts of the document, and register what it offers.
-//! 2. [`StartStep::run`], for those that registered one: bring up what has to be there before the first
+//! 2. [`Observer::observe`], for those that registered one: watch what the process tells, from before its first log
+//!    line until it has ended.
+//! 3. [`StartStep::run`], for those that registered one: bring up what has to be there before the first
 //!    request.
-//! 3. [`ReadSource::open`], once the primary is migrated: open the database that answers what may lag.
+//! 4. [`ReadSource::open`], once the primary is migrated: open the database that answers what may lag.
 //!
 //! A subsystem whose part of the document is absent registers nothing, and then costs nothing.
 
@@ -28,6 +30,7 @@ use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
 use crate::doctor::Check;
+use crate::telemetry::Observer;
 use crate::telemetry::monitoring::{Alert, Group};
 use crate::telemetry::route::Route;
 
@@ -103,6 +106,11 @@ impl<'a> Configure<'a> {
         self.registrar.read_source = Some(Box::new(source));
     }
 
+    /// Has `observer` watch what the process tells.
+    pub fn observer(&mut self, observer: impl Observer + 'static) {
+        self.registrar.observers.push(Box::new(observer));
+    }
+
     /// Has `step` done at every start, before the database is connected to. The steps run in the order of their
     /// registration.
     pub fn start_step(&mut self, step: impl StartStep + 'static) {
@@ -115,6 +123,7 @@ impl<'a> Configure<'a> {
 pub(crate) struct Registrar {
     database_providers: Vec<(&'static str, Box<dyn DatabaseProvider>)>,
     read_source: Option<Box<dyn ReadSource>>,
+    observers: Vec<Box<dyn Observer>>,
     start_steps: Vec<Box<dyn StartStep>>,
 }
 
@@ -122,6 +131,11 @@ impl Registrar {
     /// Where to read what may lag; `None` where that is the primary.
     pub(crate) fn read_source(&self) -> Option<&dyn ReadSource> {
         self.read_source.as_deref()
+    }
+
+    /// The observers, which begin once.
+    pub(crate) fn take_observers(&mut self) -> Vec<Box<dyn Observer>> {
+        std::mem::take(&mut self.observers)
     }
 
     /// The words of the start steps, for whoever waits for them.

@@ -193,7 +193,7 @@ async fn auth_015_auth_018_no_answer_of_a_host_over_https_costs_the_keys_that_ar
     let host = Host::start(Arc::clone(&identity), jwks(&[old.jwk()])).await;
     let file = ours.file();
     let database = TestDatabase::create().await;
-    let server = Process::serve_in(&environment(&file), &database, &host.settings()).await;
+    let server = Process::serve_where(&database, &host.settings(), &environment(&file)).await;
     assert_eq!(code(&server, &old).await, Code::Ok);
 
     let entry = json!({ "kty": "oct", "kid": "unusable", "k": "planted" });

@@ -2,11 +2,14 @@
 //! and as a browser does, and everything that the backend tells is searched for the marks.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::{NO_PAD, STANDARD_NO_PAD};
+#[cfg(feature = "otlp")]
+use nix::sys::signal::Signal;
 use prost::Message;
 use tonic::Status;
 use xmtp_fixtures::{KeyPackageBuilder, envelope};
@@ -18,10 +21,15 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
 use xmtp_protocol::{ParsedEnvelope, Topic, TopicKind};
 use xmtp_server::config::sections::LogLevel;
 use xmtp_server::telemetry::Catalogue;
+use xmtp_test_support::TestDatabase;
 use xmtp_test_support::payloads::{ContentType, identity_update, installation, mls_message, owner};
 
 use super::watch::Watch;
 use crate::harness::{Backend, wire};
+#[cfg(feature = "otlp")]
+use crate::otlp::collector::{Collector, Manner};
+#[cfg(feature = "otlp")]
+use crate::process::Process;
 use crate::raw::{self, frame};
 
 /// A value that nothing else can be taken for, in every form in which it could be told.
@@ -280,6 +288,57 @@ fn found<'a>(
     found.collect()
 }
 
+/// Calls every RPC with marked values, well and badly, natively and as a browser does, and then while the database
+/// fails.
+async fn call_everything(address: SocketAddr, database: &TestDatabase, inbox: u8) -> Vec<Status> {
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [
+        ("authorization", &*bearer),
+        ("x-request-id", CHOSEN_ID),
+        ("x-app-version", VERSION),
+        ("x-libxmtp-version", VERSION),
+        ("user-agent", AGENT),
+        ("x-user-agent", AGENT),
+        ("grpc-timeout", "300m"),
+    ];
+    let requests = requests(inbox);
+    let called = requests.iter().map(|(path, _)| *path);
+    let catalogue = Catalogue::new(&[]);
+    let routes = catalogue.routes().iter().map(|route| route.path());
+    let mut served: Vec<&str> = routes.collect();
+    let mut called: Vec<&str> = called.collect();
+    served.sort_unstable();
+    called.sort_unstable();
+    assert_eq!(called, served, "every RPC is called");
+
+    let unknown = [
+        format!("/{PATH_PART}.Service/{PATH_PART}"),
+        format!("/xmtp.backend.v1.QueryService/{PATH_PART}"),
+    ];
+    let unknown = unknown.iter().map(|path| (&**path, vec![CONTENT.to_vec()]));
+    let all = requests
+        .iter()
+        .map(|(path, bodies)| (*path, bodies.clone()));
+    let mut statuses = Vec::new();
+    for (path, bodies) in all.chain(unknown) {
+        for body in bodies {
+            for answer in [
+                raw::native(address, path, frame(&body), &headers).await,
+                raw::web(address, path, frame(&body), &headers).await,
+            ] {
+                statuses.push(answer.status());
+            }
+        }
+    }
+    // A database that fails meanwhile, too.
+    database.kill_sessions("xmtp-backend").await;
+    for (path, bodies) in &requests[..4] {
+        let answer = raw::native(address, path, frame(&bodies[0]), &headers).await;
+        statuses.push(answer.status());
+    }
+    statuses
+}
+
 #[test]
 #[expect(
     clippy::print_stdout,
@@ -289,55 +348,9 @@ fn ops_014_nothing_of_a_request_is_in_logs_spans_metrics_or_statuses() {
     const INBOX: u8 = 77;
     Watch::run(LogLevel::Trace, async |watch| {
         let backend = Backend::start().await;
-        let address = backend.address;
-        let bearer = format!("Bearer {TOKEN}");
-        let headers = [
-            ("authorization", &*bearer),
-            ("x-request-id", CHOSEN_ID),
-            ("x-app-version", VERSION),
-            ("x-libxmtp-version", VERSION),
-            ("user-agent", AGENT),
-            ("x-user-agent", AGENT),
-            ("grpc-timeout", "300m"),
-        ];
-        let requests = requests(INBOX);
-        let called = requests.iter().map(|(path, _)| *path);
-        let catalogue = Catalogue::new(&[]);
-        let routes = catalogue.routes().iter().map(|route| route.path());
-        let mut served: Vec<&str> = routes.collect();
-        let mut called: Vec<&str> = called.collect();
-        served.sort_unstable();
-        called.sort_unstable();
-        assert_eq!(called, served, "every RPC is called");
-
-        let unknown = [
-            format!("/{PATH_PART}.Service/{PATH_PART}"),
-            format!("/xmtp.backend.v1.QueryService/{PATH_PART}"),
-        ];
-        let unknown = unknown.iter().map(|path| (&**path, vec![CONTENT.to_vec()]));
-        let all = requests
-            .iter()
-            .map(|(path, bodies)| (*path, bodies.clone()));
-        let mut statuses = String::new();
-        let mut calls = 0;
-        for (path, bodies) in all.chain(unknown) {
-            for body in bodies {
-                for answer in [
-                    raw::native(address, path, frame(&body), &headers).await,
-                    raw::web(address, path, frame(&body), &headers).await,
-                ] {
-                    statuses += &words(&answer.status());
-                    calls += 1;
-                }
-            }
-        }
-        // A database that fails meanwhile, too.
-        backend.database.kill_sessions("xmtp-backend").await;
-        for (path, bodies) in &requests[..4] {
-            let answer = raw::native(address, path, frame(&bodies[0]), &headers).await;
-            statuses += &words(&answer.status());
-            calls += 1;
-        }
+        let statuses = call_everything(backend.address, &backend.database, INBOX).await;
+        let calls = statuses.len();
+        let statuses = statuses.iter().map(words).collect();
         backend.stop().await;
 
         let told = HashMap::from([
@@ -370,6 +383,33 @@ fn ops_014_nothing_of_a_request_is_in_logs_spans_metrics_or_statuses() {
         }
         assert_eq!(found(&told, &marks), []);
     });
+}
+
+#[cfg(feature = "otlp")]
+#[tokio::test]
+async fn ops_014_nothing_of_a_request_reaches_a_collector() {
+    const INBOX: u8 = 78;
+    let collector = Collector::start(Manner::Takes);
+    let database = TestDatabase::create().await;
+    let settings = format!(
+        "telemetry.otlp_endpoint = \"{}\"\ntelemetry.otlp_logs = true\ntelemetry.otlp_metrics = true
+         server.log_level = \"trace\"",
+        collector.url()
+    );
+    let mut server = Process::serve(&database, &settings).await;
+    call_everything(server.address, &database, INBOX).await;
+    server.signal(Signal::SIGTERM);
+    assert!(server.ended().await.success());
+    let received = collector.received();
+    let told = HashMap::from([
+        ("traces", format!("{:?}", received.traces)),
+        ("logs", format!("{:?}", received.logs)),
+        ("metrics", format!("{:?}", received.metrics)),
+    ]);
+    for (place, text) in &told {
+        assert!(text.len() > 50_000, "{place} has not enough to be searched");
+    }
+    assert_eq!(found(&told, &marks(INBOX)), []);
 }
 
 #[test]

@@ -7,5 +7,5 @@ mod probe;
 mod requests;
 pub(crate) mod watch;
 
-#[cfg(feature = "replica")]
+#[cfg(any(feature = "otlp", feature = "replica"))]
 pub(crate) use listener::{free_address, get};

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-use super::{Catalogue, operations};
+use super::{Catalogue, Observers, operations};
 use crate::config::sections::{LogFormat, LogLevel};
 
 /// Name of the span of a stream. It is there for who exports it: printing does not use it, as there are thousands of
@@ -27,7 +27,11 @@ pub(crate) const STREAM: &str = "stream";
 #[error("logging is already installed")]
 pub struct LoggingError(#[from] TryInitError);
 
-/// Installs the pipeline of the process. The level filters what is printed, not what is recorded.
+/// What the targets of the backend's own crates begin with.
+pub(super) const OWN_TARGETS: &str = "xmtp_";
+
+/// Installs the pipeline of the process, with what `observers` see of it. The level filters what is printed, not what
+/// is recorded.
 ///
 /// # Errors
 /// [`LoggingError`] on a second call.
@@ -35,10 +39,12 @@ pub fn install_logging(
     catalogue: &Catalogue,
     level: LogLevel,
     format: LogFormat,
+    observers: &mut Observers,
 ) -> Result<(), LoggingError> {
     let colours = std::io::stdout().is_terminal();
     let layers = layers(catalogue, level, format, colours, std::io::stdout);
-    Ok(tracing_subscriber::registry().with(layers).try_init()?)
+    let observed = tracing_subscriber::registry().with(observers.layer());
+    Ok(observed.with(layers).try_init()?)
 }
 
 /// The pipeline: what is written to `writer`, and the durations of operations, which go to the metrics
@@ -91,7 +97,7 @@ impl<'writer, F: FormatFields<'writer>> FormatFields<'writer> for AtCreation<F> 
 
 /// What is printed at `level`. Of libraries, warnings at most: below that, those that read requests tell
 /// what is in them (OPS-014).
-fn printed(level: LogLevel) -> Targets {
+pub(super) fn printed(level: LogLevel) -> Targets {
     let filter = match level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
@@ -102,5 +108,5 @@ fn printed(level: LogLevel) -> Targets {
     };
     Targets::new()
         .with_default(filter.min(LevelFilter::WARN))
-        .with_target("xmtp_", filter)
+        .with_target(OWN_TARGETS, filter)
 }

@@ -10,15 +10,15 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Length of `traceparent` in version 00: 2, 32, 16 and 2 digits, with a dash between them.
 const LENGTH: usize = 55;
 
-/// Where a request stands in its caller's trace; an extension of every request that says so, for whoever
-/// calls others on its behalf.
+/// Where a request stands in a trace; an extension of every request that stands in one, for whoever calls others on its
+/// behalf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
-    /// The caller's span.
+    /// The span that comes next above what is called: the caller's, or the request's own where traces are exported.
     pub parent_id: u64,
-    /// Whether the caller records its trace.
+    /// Whether the trace is recorded.
     pub sampled: bool,
     /// What tracing systems along the way have added, one header each.
     pub state: Vec<HeaderValue>,

@@ -32,7 +32,7 @@ use crate::telemetry::families::{
 use crate::telemetry::operations::Outcomes;
 use crate::telemetry::route::{Route, RouteKind};
 use crate::telemetry::trace_context::{TraceContext, TraceId};
-use crate::telemetry::{Catalogue, STREAM};
+use crate::telemetry::{Catalogue, RequestTracer, STREAM};
 
 /// The response header.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -91,6 +91,8 @@ struct Book {
     identifier: Box<str>,
     /// `server.request_logger`.
     is_logged: bool,
+    /// `None` where no traces are exported.
+    tracer: Option<Arc<dyn RequestTracer>>,
 }
 
 /// The series of one row of the route table, looked up once.
@@ -112,7 +114,12 @@ struct RequestMetrics {
 
 impl CallLayer {
     /// Records in the recorder of this moment, under the routes of `catalogue`.
-    pub(crate) fn new(catalogue: &Catalogue, identifier: &str, is_logged: bool) -> Self {
+    pub(crate) fn new(
+        catalogue: &Catalogue,
+        identifier: &str,
+        is_logged: bool,
+        tracer: Option<Arc<dyn RequestTracer>>,
+    ) -> Self {
         let table = catalogue.routes();
         let paths = table.iter().map(|route| route.path());
         let routes = table.iter().copied().chain([Route::UNKNOWN]);
@@ -121,6 +128,7 @@ impl CallLayer {
             routes: routes.map(RouteMetrics::new).collect(),
             identifier: identifier.into(),
             is_logged,
+            tracer,
         }))
     }
 
@@ -294,7 +302,10 @@ impl Book {
             requests.started.increment(1);
             requests.in_flight.increment(1);
         }
-        let trace = TraceContext::of(request.headers());
+        let mut trace = TraceContext::of(request.headers());
+        if let Some(tracer) = &self.tracer {
+            trace = Some(tracer.begin(trace));
+        }
         let trace_id = trace.as_ref().map(|trace| trace.trace_id);
         if let Some(trace) = trace {
             request.extensions_mut().insert(trace);
