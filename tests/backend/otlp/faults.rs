@@ -146,7 +146,7 @@ async fn ops_015_a_collector_that_disappears_and_comes_back() {
     let database = TestDatabase::create().await;
     let collector = Collector::start(Manner::Takes);
     let address = collector.address;
-    let server = serve(&database, &collector.url()).await;
+    let mut server = serve(&database, &collector.url()).await;
     publish_one(&server, 1, &[]).await;
     until_spans(&collector, PUBLISH, 1).await;
     assert_eq!(failures(&server).await, 0, "absent until the first failure");
@@ -179,6 +179,8 @@ async fn ops_015_a_collector_that_disappears_and_comes_back() {
         .await;
     }
     // What the exporter says of itself is printed only: it would never end.
+    server.signal(Signal::SIGTERM);
+    assert!(server.ended().await.success());
     let told = format!("{:?}", collector.received().logs);
     assert!(!told.contains("telemetry is"), "{told}");
 }

@@ -65,7 +65,7 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<&str, String> {
 
 impl Received {
     /// Every span.
-    fn spans(&self) -> Vec<&Span> {
+    pub(crate) fn spans(&self) -> Vec<&Span> {
         let resources = self.traces.iter().flat_map(|batch| &batch.resource_spans);
         let scopes = resources.flat_map(|resource| &resource.scope_spans);
         scopes.flat_map(|scope| &scope.spans).collect()
