@@ -2,6 +2,7 @@
 
 #[cfg(feature = "auth")]
 mod auth;
+mod boot;
 mod cli;
 mod configuration;
 mod crash;

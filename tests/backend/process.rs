@@ -84,16 +84,20 @@ impl Process {
         Self::start(program(["serve", "--config", &document]), serving).await
     }
 
+    /// Serves what a whole document says, with these variables in its environment.
+    pub(crate) async fn serve_document(document: &str, variables: &[(&str, &str)]) -> Self {
+        let mut program = program(["serve", "--config", document]);
+        program.envs(variables.iter().copied());
+        Self::start(program, serving).await
+    }
+
     /// Serves `database` with these variables in its environment.
     pub(crate) async fn serve_where(
         database: &TestDatabase,
         settings: &str,
         variables: &[(&str, &str)],
     ) -> Self {
-        let document = document(database, settings);
-        let mut program = program(["serve", "--config", &document]);
-        program.envs(variables.iter().copied());
-        Self::start(program, serving).await
+        Self::serve_document(&document(database, settings), variables).await
     }
 
     /// Serves `database` on `address`, without a word in its log.

@@ -41,7 +41,8 @@ impl Answer {
         Some(value.to_str().expect("the header is text"))
     }
 
-    async fn collect(response: Response<Incoming>, web: bool) -> Self {
+    /// Reads a response to its end.
+    pub(crate) async fn collect(response: Response<Incoming>, web: bool) -> Self {
         let (head, body) = response.into_parts();
         let body = body.collect().await.expect("the body arrives");
         let mut trailers = body.trailers().cloned().unwrap_or_default();

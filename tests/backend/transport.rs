@@ -1,5 +1,6 @@
 //! The one port: native gRPC and gRPC-Web, and what every answer carries.
 
+mod balancer;
 mod browser;
 mod chromium;
 mod deadline;

@@ -42,9 +42,18 @@ pub fn install_logging(
     observers: &mut Observers,
 ) -> Result<(), LoggingError> {
     let colours = std::io::stdout().is_terminal();
-    let layers = layers(catalogue, level, format, colours, std::io::stdout);
-    let observed = tracing_subscriber::registry().with(observers.layer());
-    Ok(observed.with(layers).try_init()?)
+    let registry = tracing_subscriber::registry();
+    // An absent layer is not left out: it would have every span of a stream kept, though nobody wants it.
+    match observers.layer() {
+        None => registry
+            .with(layers(catalogue, level, format, colours, std::io::stdout))
+            .try_init()?,
+        Some(observing) => registry
+            .with(observing)
+            .with(layers(catalogue, level, format, colours, std::io::stdout))
+            .try_init()?,
+    }
+    Ok(())
 }
 
 /// The pipeline: what is written to `writer`, and the durations of operations, which go to the metrics
