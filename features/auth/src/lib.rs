@@ -1,9 +1,9 @@
 //! Who may use the backend: named API keys, and JWTs that a known key has signed, either or both (authentication
 //! contract). Without an `[auth]` section that says `enabled = true`, nothing of this runs.
 //!
-//! A request is judged by its path and its `authorization` header alone, in the stages of [`gate`], of which the first
+//! A request is judged by its path and its `authorization` header alone, in the stages of `gate`, of which the first
 //! that fails answers. No request fetches a key: inline keys are there from the start, and those of a JWKS are
-//! replaced as a whole by [`refresh`].
+//! replaced as a whole by `refresh`.
 //!
 //! Nothing here shows a token, the value of an API key, a claim or the URL of a JWKS.
 

@@ -1,8 +1,8 @@
 //! Sends what the backend tells of itself to an OpenTelemetry collector, over OTLP gRPC: traces, and logs and metrics
 //! where they are asked for. Without an endpoint nothing of this runs.
 //!
-//! [`spans`] and [`logs`] are layers of the logging pipeline, which only ever put something into a bounded queue;
-//! [`exporter`] empties the queues from a thread and a runtime of its own. So a collector that is slow, silent or gone
+//! `spans` and `logs` are layers of the logging pipeline, which only ever put something into a bounded queue;
+//! `exporter` empties the queues from a thread and a runtime of its own. So a collector that is slow, silent or gone
 //! costs what it would have got, and serving nothing (OPS-015).
 //!
 //! The messages are those of the protocol. The OpenTelemetry SDK is not used: it reads a dozen environment variables
