@@ -19,6 +19,7 @@ mod frame;
 mod gaps;
 mod metrics;
 mod output;
+mod pace;
 mod port;
 mod registry;
 mod session;
@@ -45,6 +46,7 @@ pub use output::OutputStream;
 pub use settings::{Limits, Rate, Settings};
 
 use metrics::FetchWait;
+use pace::Pace;
 use registry::Registry;
 use session::Session;
 
@@ -62,6 +64,8 @@ struct Shared {
     settings: Settings,
     /// Bounds how many reads of streams occupy the pool at once.
     fetch_permits: Arc<Semaphore>,
+    /// Bounds how much of the processors work on many topics takes.
+    pace: Pace,
     /// Rows were committed here that a stream waits for: one bit.
     committed: Notify,
 }
@@ -111,6 +115,7 @@ impl Streams {
             registry: Registry::new(),
             reads,
             fetch_permits: Arc::new(Semaphore::new(fetch_permits.min(Semaphore::MAX_PERMITS))),
+            pace: Pace::new(),
             committed: Notify::new(),
             settings,
         });
@@ -190,6 +195,7 @@ impl Streams {
 
     /// Waits until every stream and both tasks have ended; only after the shutdown token was cancelled.
     pub async fn stopped(&self) {
+        self.shared.pace.hurry();
         self.tasks.close();
         self.tasks.wait().await;
     }

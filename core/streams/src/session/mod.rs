@@ -14,7 +14,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument, Span};
 use uuid::Uuid;
@@ -196,8 +195,9 @@ impl Session {
         self.pending = None;
         self.turn = Turn::Idle;
         metrics::topics_released(self.topics.len());
+        let mut steps = self.shared.pace.begin();
         for (feed, registration) in self.topics.drain() {
-            consume_budget().await;
+            steps.step().await;
             self.shared.registry.deregister(&feed, registration.id);
         }
     }
@@ -360,6 +360,7 @@ impl Session {
             self.topics.len(),
             registered,
             limits,
+            self.shared.pace.begin(),
         )
         .await
         .inspect_err(|_| metrics::update(UpdateOutcome::Invalid))?;
@@ -389,9 +390,11 @@ impl Session {
         let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
         self.topics.reserve(positions.len());
         let mut feeds = Vec::with_capacity(positions.len());
+        let shared = Arc::clone(&self.shared);
+        let mut steps = shared.pace.begin();
         for (topic, after) in positions {
-            consume_budget().await;
-            let registry = &self.shared.registry;
+            steps.step().await;
+            let registry = &shared.registry;
             let (feed, id) = registry.register(self.mailbox.port(), topic, after);
             feeds.push(feed.clone());
             self.topics.insert(
@@ -403,7 +406,6 @@ impl Session {
                 },
             );
         }
-        let shared = Arc::clone(&self.shared);
         let heads = async move {
             let reads = shared.reads.clone();
             let read = async move { reads.heads(&topics).await };
@@ -437,10 +439,11 @@ impl Session {
             Acknowledgement::Applied { id } => Frame::Applied { id, targets },
             Acknowledgement::StartedStatic => Frame::StartedStatic(targets),
         })?;
+        let shared = Arc::clone(&self.shared);
+        let mut steps = shared.pace.begin();
         for (feed, through) in feeds.into_iter().zip(heads) {
-            consume_budget().await;
-            self.owe(&feed, through);
-            self.settle(feed);
+            steps.step().await;
+            self.settle(feed, through);
         }
         Ok(())
     }
@@ -448,10 +451,12 @@ impl Session {
     /// Drops topics and everything meant for them; says how many were registered.
     async fn remove(&mut self, topics: &[Topic]) -> usize {
         let mut removed = 0;
+        let shared = Arc::clone(&self.shared);
+        let mut steps = shared.pace.begin();
         for topic in topics {
-            consume_budget().await;
+            steps.step().await;
             if let Some((feed, registration)) = self.topics.remove_entry(topic) {
-                self.shared.registry.deregister(&feed, registration.id);
+                shared.registry.deregister(&feed, registration.id);
                 removed += 1;
             }
         }
@@ -469,18 +474,12 @@ impl Session {
         removed
     }
 
-    /// Raises what a topic is known to owe.
-    fn owe(&mut self, feed: &Feed, through: SequenceId) {
-        if let Some(registration) = self.topics.get_mut(feed) {
-            registration.needed = registration.needed.max(through);
-        }
-    }
-
-    /// Queues a topic that owes history, or switches it to direct rows.
-    fn settle(&mut self, feed: Feed) {
+    /// Queues a topic that owes history, known to reach to `through`, or switches it to direct rows.
+    fn settle(&mut self, feed: Feed, through: SequenceId) {
         let Some(registration) = self.topics.get_mut(&feed) else {
             return;
         };
+        registration.needed = registration.needed.max(through);
         if registration.floor >= registration.needed {
             match feed.switch_if_current(registration.id, registration.floor) {
                 // Gone is what was removed meanwhile; added again, it has another registration.

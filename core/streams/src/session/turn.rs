@@ -152,7 +152,8 @@ impl Session {
                 tracing::error!(request_id = %self.request_id, "a visible head has no stored row");
                 return Err(End::Database("history read failed"));
             }
-            self.settle(feed.clone());
+            let needed = registration.needed;
+            self.settle(feed.clone(), needed);
         }
         for feed in unreached.iter().rev() {
             self.ready.push_front(feed.clone());

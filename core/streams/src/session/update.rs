@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use tokio::task::coop::consume_budget;
 use xmtp_protocol::{SequenceId, Topic};
 
+use crate::pace::Steps;
 use crate::settings::Limits;
 use crate::{End, Interest, Update};
 
@@ -27,6 +27,7 @@ pub(crate) async fn check(
     registered: usize,
     is_registered: impl Fn(&Topic) -> bool,
     limits: &Limits,
+    mut steps: Steps<'_>,
 ) -> Result<CheckedUpdate, End> {
     if update.id <= last_id
         || update.adds.len() > limits.max_update_adds
@@ -37,7 +38,7 @@ pub(crate) async fn check(
     let mut named = HashSet::with_capacity(update.adds.len());
     let mut new = Vec::with_capacity(update.adds.len());
     for interest in &update.adds {
-        consume_budget().await;
+        steps.step().await;
         let (topic, after) = position(interest)?;
         if !named.insert(topic) {
             return Err(End::Invalid("duplicate update topic"));
@@ -49,7 +50,7 @@ pub(crate) async fn check(
     let mut removed = HashSet::with_capacity(update.removes.len());
     let mut leaving = 0;
     for topic in &update.removes {
-        consume_budget().await;
+        steps.step().await;
         let topic = parse(topic.as_ref())?;
         if named.contains(&topic) {
             return Err(End::Invalid("overlapping update topic"));
@@ -111,6 +112,7 @@ mod tests {
 
     use super::*;
     use crate::Rate;
+    use crate::pace::Pace;
 
     const RATE: Rate = Rate {
         per_second: NonZeroU32::MIN,
@@ -151,7 +153,15 @@ mod tests {
     /// Checks on a stream whose last id is 5 and whose topics are `registered`.
     fn refusal(update: &Update, registered: &[u8]) -> Option<&'static str> {
         let is_registered = |wanted: &Topic| registered.iter().any(|byte| topic(*byte) == *wanted);
-        let checked = check(update, 5, registered.len(), is_registered, &LIMITS);
+        let pace = Pace::new();
+        let checked = check(
+            update,
+            5,
+            registered.len(),
+            is_registered,
+            &LIMITS,
+            pace.begin(),
+        );
         match checked.now_or_never().expect("nothing is waited for") {
             Ok(_) => None,
             Err(End::Invalid(text)) => Some(text),
