@@ -1,6 +1,7 @@
 //! The boundary-maintenance task: the only writer of the boundary in this instance (ARC-039, ARC-040).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -25,6 +26,10 @@ pub(crate) struct Boundary {
 struct Signals {
     /// A request that is not served yet. One bit: asking twice asks once.
     wanted: Notify,
+    /// The id that the boundary was last asked to close.
+    asked: AtomicI64,
+    /// Where the boundary stood on the primary when it was last advanced here.
+    closed: AtomicI64,
     /// An advance failed for want of a database.
     failed: Notify,
 }
@@ -50,9 +55,13 @@ impl Boundary {
         (boundary.clone(), Maintenance { boundary, interval })
     }
 
-    /// Asks for the boundary to advance; never waits.
-    pub(crate) fn request(&self) {
-        self.signals.wanted.notify_one();
+    /// Asks for the boundary to close `id`; never waits. An id that is closed on the primary costs nothing: a
+    /// replica has yet to show that, and no further boundary would come sooner (ARC-040).
+    pub(crate) fn request(&self, id: i64) {
+        self.signals.asked.store(id, Ordering::Relaxed);
+        if self.signals.is_behind() {
+            self.signals.wanted.notify_one();
+        }
     }
 
     /// Resolves when an advance has failed for want of a database (ARC-082).
@@ -72,6 +81,10 @@ impl Boundary {
 
     async fn advance(&self) -> Result<Advance, StoreError> {
         let result = self.primary.advance_boundary(self.max_wait).await;
+        if let Ok(Advance::Closed(closed)) = result {
+            // Of two advances at once the lower may be noted last: that costs another one, and closes nothing.
+            self.signals.closed.store(closed.into(), Ordering::Relaxed);
+        }
         metrics::boundary_advance(match &result {
             Ok(Advance::Closed(_)) => AdvanceResult::Ok,
             Ok(Advance::LockTimeout) => {
@@ -89,19 +102,31 @@ impl Boundary {
     }
 }
 
+impl Signals {
+    /// Whether the boundary has yet to close what was asked for.
+    fn is_behind(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) > self.closed.load(Ordering::Relaxed)
+    }
+}
+
 impl Maintenance {
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.serve()).await;
     }
 
     async fn serve(self) {
+        let signals = &self.boundary.signals;
         loop {
-            self.boundary.signals.wanted.notified().await;
+            signals.wanted.notified().await;
+            // It may have been asked for while the last advance was under way.
+            if !signals.is_behind() {
+                continue;
+            }
             let next = Instant::now() + self.interval;
             match self.boundary.advance().await {
                 Ok(Advance::Closed(_)) => {}
-                Ok(Advance::LockTimeout) => self.boundary.request(),
-                Err(_) => self.boundary.signals.failed.notify_one(),
+                Ok(Advance::LockTimeout) => signals.wanted.notify_one(),
+                Err(_) => signals.failed.notify_one(),
             }
             sleep_until(next).await;
         }

@@ -10,7 +10,7 @@ use xmtp_protocol::client::QueryServiceClient;
 use xmtp_server::{RunningServer, StartError};
 use xmtp_test_support::{TestDatabase, eventually};
 
-use super::{Pair, newest_of, setting};
+use super::{Pair, TAILER, end_sessions, newest_of, setting};
 use crate::harness::{Backend, configured_with_replica, connect, meta_id, within};
 use crate::process::{Process, document, run};
 use crate::streams::{group, messages};
@@ -47,9 +47,17 @@ async fn start_that_waits(pair: &Pair, database: &TestDatabase, words: &[&str]) 
         })
         .await;
         // And goes on waiting: without that it would serve in the meantime.
-        for _ in 0..20 {
-            assert_eq!(waiting(address).await.expect("it is there"), words);
-            sleep(PAUSE).await;
+        let goes_on = async || {
+            for _ in 0..20 {
+                assert_eq!(waiting(address).await.expect("it is there"), words);
+                sleep(PAUSE).await;
+            }
+        };
+        goes_on().await;
+        // Whatever happens to the connection that it waits on.
+        if words[0] == "streams" {
+            assert_eq!(end_sessions(&pair.standby, TAILER).await, 1);
+            goes_on().await;
         }
         pair.resume().await;
     };
