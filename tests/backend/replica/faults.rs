@@ -130,7 +130,7 @@ async fn arc_060_a_promoted_replica_is_noticed_on_its_open_connections_and_read_
     let started = configured_with_replica(&backend.database, &setting)
         .start()
         .await;
-    let Err(StartError::Step {
+    let Err(StartError::ReadSource {
         word: "replica",
         source,
     }) = started

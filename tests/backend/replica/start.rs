@@ -15,6 +15,7 @@ use crate::harness::{Backend, configured_with_replica, connect, meta_id, within}
 use crate::process::{Process, document, run};
 use crate::streams::{group, messages};
 use crate::telemetry::{free_address, get};
+use crate::tools::fails_to_start;
 
 /// Between two looks at a start.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -96,7 +97,7 @@ async fn refusal(database: &TestDatabase, setting: &str) -> String {
     };
     assert!(matches!(
         error,
-        StartError::Step {
+        StartError::ReadSource {
             word: "replica",
             ..
         }
@@ -127,6 +128,48 @@ async fn arc_060_a_start_refuses_what_is_no_standby_of_its_primary() {
     for text in [primary, other_database, theirs] {
         assert!(!gone.contains(&text));
     }
+}
+
+#[tokio::test]
+async fn arc_005_arc_060_a_start_waits_for_no_replica_whose_schema_is_not_this_programs() {
+    let (pair, database) = Pair::new().await;
+    let settings = pair.setting(&database);
+    let database = Backend::on(database, "").await.stop().await;
+    for (code, spoil, mend) in [
+        (
+            "SCHEMA_NEWER",
+            "INSERT INTO _sqlx_migrations VALUES (9000, 'later', now(), true, '\\x00', 0)",
+            "DELETE FROM _sqlx_migrations WHERE version = 9000",
+        ),
+        (
+            "SCHEMA_EDITED",
+            "UPDATE _sqlx_migrations SET checksum = 'x' || checksum",
+            "UPDATE _sqlx_migrations SET checksum = substr(checksum, 2)",
+        ),
+        (
+            "SCHEMA_PARTIAL",
+            "UPDATE _sqlx_migrations SET success = false",
+            "UPDATE _sqlx_migrations SET success = true",
+        ),
+    ] {
+        // The replica alone shows it.
+        database.execute(spoil).await;
+        pair.caught_up(&database).await;
+        pair.pause().await;
+        database.execute(mend).await;
+        let said = fails_to_start(&document(&database, &settings), code).await;
+        assert!(
+            said.contains("replica: migration ") && said.contains(" of the database "),
+            "{said}"
+        );
+        pair.resume().await;
+    }
+    // What it lacks comes.
+    pair.caught_up(&database).await;
+    Backend::with_replica(database, &settings)
+        .await
+        .stop()
+        .await;
 }
 
 #[tokio::test]
