@@ -28,7 +28,7 @@ struct Signals {
     wanted: Notify,
     /// The id that the boundary was last asked to close.
     asked: AtomicI64,
-    /// Where the boundary stood on the primary when it was last advanced here.
+    /// Where the boundary stood on the primary when this instance last knew.
     closed: AtomicI64,
     /// An advance failed for want of a database.
     failed: Notify,
@@ -79,11 +79,22 @@ impl Boundary {
         }
     }
 
+    /// Closes what was asked for, unless another instance has: one barrier serves them all.
+    async fn close(&self) -> Result<Advance, StoreError> {
+        // What keeps this from being read keeps the boundary from being advanced, which says so.
+        if let Ok(closed) = self.primary.closed_boundary().await {
+            self.signals.note(closed);
+            if !self.signals.is_behind() {
+                return Ok(Advance::Closed(closed));
+            }
+        }
+        self.advance().await
+    }
+
     async fn advance(&self) -> Result<Advance, StoreError> {
         let result = self.primary.advance_boundary(self.max_wait).await;
         if let Ok(Advance::Closed(closed)) = result {
-            // Of two advances at once the lower may be noted last: that costs another one, and closes nothing.
-            self.signals.closed.store(closed.into(), Ordering::Relaxed);
+            self.signals.note(closed);
         }
         metrics::boundary_advance(match &result {
             Ok(Advance::Closed(_)) => AdvanceResult::Ok,
@@ -103,6 +114,12 @@ impl Boundary {
 }
 
 impl Signals {
+    /// Keeps where the boundary stands. Of two answers at once the lower may be kept: that costs another advance, and
+    /// closes nothing.
+    fn note(&self, closed: SequenceId) {
+        self.closed.store(closed.into(), Ordering::Relaxed);
+    }
+
     /// Whether the boundary has yet to close what was asked for.
     fn is_behind(&self) -> bool {
         self.asked.load(Ordering::Relaxed) > self.closed.load(Ordering::Relaxed)
@@ -123,7 +140,7 @@ impl Maintenance {
                 continue;
             }
             let next = Instant::now() + self.interval;
-            match self.boundary.advance().await {
+            match self.boundary.close().await {
                 Ok(Advance::Closed(_)) => {}
                 Ok(Advance::LockTimeout) => signals.wanted.notify_one(),
                 Err(_) => signals.failed.notify_one(),
@@ -138,6 +155,28 @@ mod tests {
     use super::*;
     use crate::session::tests::primary;
     use xmtp_test_support::TestDatabase;
+
+    #[tokio::test]
+    async fn arc_040_what_another_instance_has_closed_takes_no_barrier() {
+        let database = TestDatabase::create().await;
+        let primary = primary(&database).await;
+        let wait = Duration::from_secs(1);
+        let (ours, _maintenance) = Boundary::new(primary.clone(), wait, wait);
+        let (theirs, _maintenance) = Boundary::new(primary.clone(), wait, wait);
+        let allocate = "SELECT nextval('envelope_sequence')";
+        database.execute(allocate).await;
+        let closed = theirs.establish().await.unwrap();
+        // With the barrier this one would be closed as well.
+        database.execute(allocate).await;
+        ours.request(closed.into());
+        assert_eq!(ours.close().await.unwrap(), Advance::Closed(closed));
+        assert_eq!(primary.closed_boundary().await.unwrap(), closed);
+        ours.request(i64::from(closed) + 1);
+        let Advance::Closed(next) = ours.close().await.unwrap() else {
+            panic!("nobody holds the barrier");
+        };
+        assert_eq!(i64::from(next), i64::from(closed) + 1);
+    }
 
     #[tokio::test]
     async fn arc_041_a_failure_before_recovery_does_not_end_the_generation_after_it() {

@@ -12,8 +12,8 @@ use xmtp_store::{Primary, Reads, SchemaState, StartupCheckError};
 
 use crate::examine::examine;
 
-/// Pause between two looks at a replica that is awaited.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between two looks at a replica that is awaited: each one costs it a connection.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The configured replica.
 pub(crate) struct Replica(pub(crate) PostgresUrl);

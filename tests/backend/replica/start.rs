@@ -10,7 +10,7 @@ use xmtp_protocol::client::QueryServiceClient;
 use xmtp_server::{RunningServer, StartError};
 use xmtp_test_support::{TestDatabase, eventually};
 
-use super::{Pair, TAILER, end_sessions, newest_of, setting};
+use super::{Pair, TAILER, caught_up, end_sessions, newest_of, setting};
 use crate::harness::{Backend, configured_with_replica, connect, meta_id, within};
 use crate::process::{Process, document, run};
 use crate::streams::{group, messages};
@@ -87,6 +87,30 @@ async fn arc_041_ops_005_a_start_waits_for_the_migrations_and_then_for_the_bound
     let shown = newest_of(client, &group(1)).await;
     assert_eq!(shown.expect("answered"), last);
     running.stop().await;
+}
+
+#[tokio::test]
+async fn arc_060_a_start_that_waits_for_a_replica_follows_its_address_to_another() {
+    let (pair, database) = Pair::new().await;
+    let other = pair.primary.standby().await;
+    pair.pause().await;
+    let address = free_address();
+    let settings = format!(
+        "{}\ntelemetry.metrics_listen = \"{address}\"",
+        pair.setting(&database)
+    );
+    let starting = configured_with_replica(&database, &settings).start();
+    let leading = async {
+        eventually("the start waits for the migrations", async || {
+            (waiting(address).await?.first()? == "replica").then_some(())
+        })
+        .await;
+        caught_up(&other, &database).await;
+        // The one that is waited for lives, and never shows them.
+        pair.address.lead_to(other.address());
+    };
+    let (running, ()) = futures::future::join(within(starting), leading).await;
+    running.expect("starts").stop().await;
 }
 
 /// Why a server with this replica does not start.
