@@ -174,7 +174,13 @@ fn of_serve(error: &ServeError) -> Code {
 fn of_start(error: &StartError) -> Code {
     match error {
         StartError::Listen { .. } => Code::ListenFailed,
-        StartError::Step { .. } => Code::SubsystemFailed,
+        StartError::Step { .. }
+        | StartError::Subsystem(_)
+        | StartError::ReadSource {
+            source: StartupCheckError::Store(_),
+            ..
+        } => Code::SubsystemFailed,
+        StartError::ReadSource { source, .. } => of_startup_check(source),
         StartError::Published(error) => of_config(error),
         StartError::Provider(_) => Code::EmbeddedDatabase,
         StartError::Connect(error) | StartError::Database(StartupCheckError::Store(error)) => {

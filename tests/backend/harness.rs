@@ -291,7 +291,8 @@ impl StartStep for Chains {
     }
 }
 
-fn configure_with(
+/// A server with subsystems, unless its configuration is refused.
+pub(crate) fn configure_with(
     database: &TestDatabase,
     settings: &str,
     subsystems: &mut [Box<dyn Subsystem>],

@@ -4,7 +4,7 @@ use std::mem;
 
 use futures::future::join_all;
 use metrics::{LocalRecorderGuard, set_default_local_recorder};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use sqlx::{PgConnection, Row};
 use tokio::runtime::{Builder, Handle, Runtime};
 use xmtp_protocol::TopicKind;
@@ -21,6 +21,7 @@ use crate::streams::LockedTable;
 pub(crate) const DEFAULT_CONNECTIONS: i64 = 20;
 
 /// The metrics of one test. Threads keep them as long as they live, and so does this.
+#[derive(Clone, Copy)]
 pub(crate) struct Metrics(&'static PrometheusRecorder);
 
 impl Metrics {
@@ -30,7 +31,7 @@ impl Metrics {
     }
 
     /// A runtime of several threads, all of which record here.
-    pub(crate) fn runtime(&self) -> Runtime {
+    pub(crate) fn runtime(self) -> Runtime {
         let recorder = self.0;
         Builder::new_multi_thread()
             .worker_threads(2)
@@ -39,11 +40,29 @@ impl Metrics {
             .build()
             .expect("a runtime can be built")
     }
+
+    /// Has this thread record here, and so a runtime that is this thread alone.
+    pub(crate) fn record(self) -> LocalRecorderGuard<'static> {
+        set_default_local_recorder(self.0)
+    }
+
+    /// The sum of a family of whole numbers, or the value of one series.
+    pub(crate) fn sum(self, family: &str) -> i64 {
+        let text = self.0.handle().render();
+        text.lines()
+            .filter(|line| {
+                line.strip_prefix(family)
+                    .is_some_and(|rest| rest.starts_with(['{', ' ']))
+            })
+            .filter_map(|line| line.rsplit(' ').next())
+            .map(|value| value.parse::<i64>().expect("a sample is a whole number"))
+            .sum()
+    }
 }
 
 /// How a backend was before anything happened to it.
 pub(crate) struct Leaks {
-    metrics: PrometheusHandle,
+    metrics: Metrics,
     tasks: usize,
     max_connections: i64,
     /// Of a runtime that is this thread alone.
@@ -54,7 +73,7 @@ impl Leaks {
     /// Looks at a backend with the default pool that has no stream yet, on the runtime of one thread.
     pub(crate) async fn watch(backend: &Backend) -> Self {
         let metrics = Metrics::new();
-        let recording = set_default_local_recorder(metrics.0);
+        let recording = metrics.record();
         Self {
             _recording: Some(recording),
             ..Self::recorded(&metrics, backend, DEFAULT_CONNECTIONS).await
@@ -71,7 +90,7 @@ impl Leaks {
         let answer = backend.health().check(HealthCheckRequest::default()).await;
         answer.expect("health answers");
         Self {
-            metrics: metrics.0.handle(),
+            metrics: *metrics,
             tasks: Handle::current().metrics().num_alive_tasks(),
             max_connections,
             _recording: None,
@@ -102,7 +121,7 @@ impl Leaks {
 
     async fn streams_are_gone(&self) {
         assert!(
-            self.sum("xmtp_stream_ended_total") > 0.0,
+            self.metrics.sum("xmtp_stream_ended_total") > 0,
             "no stream was recorded"
         );
         for gauge in [
@@ -110,21 +129,8 @@ impl Leaks {
             "xmtp_stream_topics_registered",
             "xmtp_tailer_gap_ranges",
         ] {
-            eventually(gauge, async || (self.sum(gauge) == 0.0).then_some(())).await;
+            eventually(gauge, async || (self.metrics.sum(gauge) == 0).then_some(())).await;
         }
-    }
-
-    /// The sum of a family.
-    fn sum(&self, family: &str) -> f64 {
-        let text = self.metrics.render();
-        text.lines()
-            .filter(|line| {
-                line.strip_prefix(family)
-                    .is_some_and(|rest| rest.starts_with(['{', ' ']))
-            })
-            .filter_map(|line| line.rsplit(' ').next())
-            .map(|value| value.parse::<f64>().expect("a sample is a number"))
-            .sum()
     }
 
     /// As many reads can be under way at once as there are permits: half as many as connections.

@@ -27,6 +27,7 @@ mod replica;
 #[cfg(feature = "scw")]
 mod scw;
 mod smoke;
+mod start;
 mod storage;
 mod streams;
 mod telemetry;

@@ -170,7 +170,7 @@ async fn arc_101_config_show_hides_what_is_secret() {
 }
 
 /// Serving fails in one line that starts with `code`.
-async fn fails_to_start(document: &str, code: &str) -> String {
+pub(crate) async fn fails_to_start(document: &str, code: &str) -> String {
     let output = run(["serve", "--config", document]).await;
     assert_eq!(output.status.code(), Some(1), "{code}");
     let complained = text(&output.stderr);

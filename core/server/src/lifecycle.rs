@@ -32,7 +32,7 @@ use crate::services::{
     QueryServiceServer,
 };
 use crate::subsystem::{
-    Attachments, Configure, ProvidedDatabase, ReadSource, Registrar, Starting, Subsystem,
+    Attachments, Configure, Failures, ProvidedDatabase, ReadSource, Registrar, Starting, Subsystem,
     SubsystemError,
 };
 use crate::telemetry::{
@@ -77,6 +77,17 @@ pub enum StartError {
         word: &'static str,
         /// What the subsystem says.
         source: SubsystemError,
+    },
+    /// A subsystem's task has failed while the server was starting.
+    #[error("{0}")]
+    Subsystem(SubsystemError),
+    /// What answers the reads that may lag cannot, or must not, be read.
+    #[error("{word}: {source}")]
+    ReadSource {
+        /// The word of the source.
+        word: &'static str,
+        /// What is wrong with it.
+        source: StartupCheckError,
     },
     /// Clients cannot be told what they need: the answer would be too long (CONF-009).
     #[error("{0}")]
@@ -219,25 +230,23 @@ impl Server {
                 Some(local_addr)
             }
         };
-        let mut attachments = Attachments::new(stop.clone(), tasks.clone());
-        for step in self.registrar.take_start_steps() {
-            let word = step.word();
-            let mut starting = Starting::new(&mut self.published, &mut attachments);
-            let done = step.run(&mut starting).await;
-            done.map_err(|source| StartError::Step { word, source })?;
-            readiness.done_word(word);
-        }
+        let (mut attachments, mut failures) = Attachments::new(stop.clone(), tasks.clone());
+        let steps = self.take_steps(&mut attachments, &readiness);
+        unless_failed(&mut failures, steps).await?;
         fits(&self.published).map_err(StartError::Published)?;
+        // It takes a bounded time, and is to be stopped again in its own way: what fails meanwhile is heard after it.
         let database = self.provide_database().await?;
-        let running = self
-            .start_on(database.as_deref(), readiness, attachments, stop, tasks)
-            .await;
-        match running {
-            Ok(mut running) => {
+        let starting = self.start_on(database.as_deref(), readiness, attachments, stop, tasks);
+        // Too large to be moved about.
+        match unless_failed(&mut failures, Box::pin(starting)).await {
+            Ok(serving) => {
                 unless_started.disarm();
-                running.database = database;
-                running.telemetry_addr = telemetry_addr;
-                Ok(running)
+                Ok(RunningServer {
+                    serving,
+                    telemetry_addr,
+                    database,
+                    failures,
+                })
             }
             Err(error) => {
                 drop(unless_started);
@@ -245,6 +254,22 @@ impl Server {
                 Err(error)
             }
         }
+    }
+
+    /// Has subsystems do what has to be done before the first request.
+    async fn take_steps(
+        &mut self,
+        attachments: &mut Attachments,
+        readiness: &Readiness,
+    ) -> Result<(), StartError> {
+        for step in self.registrar.take_start_steps() {
+            let word = step.word();
+            let mut starting = Starting::new(&mut self.published, attachments);
+            let done = step.run(&mut starting).await;
+            done.map_err(|source| StartError::Step { word, source })?;
+            readiness.done_word(word);
+        }
+        Ok(())
     }
 
     /// Starts a subsystem's database where the configuration asks for one.
@@ -293,7 +318,7 @@ impl Server {
         };
         let word = source.word();
         let opened = source.open(primary).await;
-        let reads = opened.map_err(|source| StartError::Step { word, source })?;
+        let reads = opened.map_err(|source| StartError::ReadSource { word, source })?;
         readiness.done_word(word);
         Ok(reads)
     }
@@ -328,7 +353,7 @@ impl Server {
         attachments: Attachments,
         stop: CancellationToken,
         tasks: TaskTracker,
-    ) -> Result<RunningServer, StartError> {
+    ) -> Result<Serving, StartError> {
         let config = &self.config;
         let max_connections = config.database.max_connections.to_u32();
         let primary = self.connect(database, max_connections).await?;
@@ -394,9 +419,8 @@ impl Server {
             stop.clone(),
         ));
         tracing::info!(%local_addr, "serving");
-        Ok(RunningServer {
+        Ok(Serving {
             local_addr,
-            telemetry_addr: None,
             drain: config.server.max_drain_duration_ms.milliseconds(),
             readiness,
             admission,
@@ -407,16 +431,26 @@ impl Server {
             streams,
             primary,
             reads,
-            database: None,
-            attachments,
         })
     }
 }
 
-/// A server that serves.
-pub struct RunningServer {
+/// Goes on with the start, unless a subsystem's task fails meanwhile: keys that went stale before the first request
+/// are no better than later (AUTH-019).
+async fn unless_failed<T>(
+    failures: &mut Failures,
+    start: impl Future<Output = Result<T, StartError>>,
+) -> Result<T, StartError> {
+    tokio::select! {
+        biased;
+        error = failures.first() => Err(StartError::Subsystem(error)),
+        done = start => done,
+    }
+}
+
+/// What a server that serves is made of.
+struct Serving {
     local_addr: SocketAddr,
-    telemetry_addr: Option<SocketAddr>,
     drain: Duration,
     readiness: Readiness,
     admission: Admission,
@@ -427,14 +461,20 @@ pub struct RunningServer {
     streams: Streams,
     primary: Primary,
     reads: Reads,
+}
+
+/// A server that serves.
+pub struct RunningServer {
+    serving: Serving,
+    telemetry_addr: Option<SocketAddr>,
     database: Option<Box<dyn ProvidedDatabase>>,
-    attachments: Attachments,
+    failures: Failures,
 }
 
 impl RunningServer {
     /// Where the gRPC port is.
     pub const fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+        self.serving.local_addr
     }
 
     /// Where `/metrics`, `/healthz` and `/readyz` are, if anywhere.
@@ -445,30 +485,34 @@ impl RunningServer {
     /// Waits until the server cannot go on: for the first error of a subsystem's task. Whoever hears of it stops
     /// the server. Can be dropped and called again.
     pub async fn failed(&mut self) -> SubsystemError {
-        self.attachments.failed().await
+        self.failures.first().await
     }
 
     /// Drains and stops: health says so, streams end, new requests are refused, admitted unary requests
     /// have until the drain deadline, and all the rest four seconds more (OPS-007, OPS-008).
     pub async fn stop(self) {
-        self.readiness.drain();
-        self.admission.close();
-        self.end_streams.cancel();
+        let serving = self.serving;
+        serving.readiness.drain();
+        serving.admission.close();
+        serving.end_streams.cancel();
         // Said once it is so: a log that nobody reads may keep its writer.
         tracing::info!("draining");
-        if timeout(self.drain, self.admission.drained()).await.is_err() {
-            self.admission.expire();
+        if timeout(serving.drain, serving.admission.drained())
+            .await
+            .is_err()
+        {
+            serving.admission.expire();
             tracing::warn!("drain deadline passed with requests in flight");
         }
-        self.end_watches.cancel();
-        self.stop.cancel();
-        self.tasks.close();
+        serving.end_watches.cancel();
+        serving.stop.cancel();
+        serving.tasks.close();
         let stopped = async {
-            self.tasks.wait().await;
+            serving.tasks.wait().await;
             // Sessions end by themselves; one that a stuck read holds goes with the process.
-            let _ = timeout(STREAM_END_GRACE, self.streams.stopped()).await;
-            self.reads.close();
-            self.primary.close();
+            let _ = timeout(STREAM_END_GRACE, serving.streams.stopped()).await;
+            serving.reads.close();
+            serving.primary.close();
             stop_database(self.database).await;
         };
         if timeout(STOP_GRACE, stopped).await.is_err() {

@@ -25,7 +25,7 @@ use tonic::Status;
 use tracing::Span;
 use xmtp_protocol::identity::{ChainVerifier, NoChainVerifier};
 use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
-use xmtp_store::{Primary, Reads};
+use xmtp_store::{Primary, Reads, StartupCheckError};
 use xmtp_telemetry::Family;
 
 use crate::config::{ConfigErrors, Document, OwnedSchema};
@@ -184,8 +184,8 @@ pub trait ReadSource: Send + Sync {
     /// Opens it, once `primary` is migrated, and waits until it shows the migrations.
     ///
     /// # Errors
-    /// The server does not start, and says why with this.
-    fn open<'a>(&'a self, primary: &'a Primary) -> BoxFuture<'a, Result<Reads, SubsystemError>>;
+    /// The server does not start, and says why with this: it cannot be read, or its schema is not this program's.
+    fn open<'a>(&'a self, primary: &'a Primary) -> BoxFuture<'a, Result<Reads, StartupCheckError>>;
 
     /// What `doctor` finds in it.
     fn examine<'a>(&'a self, primary: &'a Primary) -> BoxFuture<'a, Vec<Check>>;
@@ -235,8 +235,8 @@ impl<'a> Starting<'a> {
         self.attachments.chain = verifier;
     }
 
-    /// Runs `task` beside the server until it stops. An error drains the server and ends the process with a
-    /// failure.
+    /// Runs `task` beside the server until it stops. An error ends the start, or drains the server, and ends the
+    /// process with a failure.
     pub fn task(
         &mut self,
         task: impl Future<Output = Result<(), SubsystemError>> + Send + 'static,
@@ -244,7 +244,7 @@ impl<'a> Starting<'a> {
         let Attachments {
             stop,
             tasks,
-            failures: (failures, _),
+            failures,
             ..
         } = &self.attachments;
         let (stop, failures) = (stop.clone(), failures.clone());
@@ -263,27 +263,39 @@ pub(crate) struct Attachments {
     pub(crate) chain: Arc<dyn ChainVerifier>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    failures: Failures,
+    failures: mpsc::Sender<SubsystemError>,
 }
 
-/// The first error of a task. The sender is kept, so that receiving waits where there is no task.
-type Failures = (mpsc::Sender<SubsystemError>, mpsc::Receiver<SubsystemError>);
-
 impl Attachments {
-    /// Of a server whose tasks are among `tasks` and end with `stop`.
-    pub(crate) fn new(stop: CancellationToken, tasks: TaskTracker) -> Self {
-        Self {
+    /// Of a server whose tasks are among `tasks` and end with `stop`; and what is heard of their failures.
+    pub(crate) fn new(stop: CancellationToken, tasks: TaskTracker) -> (Self, Failures) {
+        let (sender, receiver) = mpsc::channel(1);
+        let attachments = Self {
             gate: None,
             chain: Arc::new(NoChainVerifier),
             stop,
             tasks,
-            failures: mpsc::channel(1),
-        }
+            failures: sender.clone(),
+        };
+        let failures = Failures {
+            receiver,
+            _sender: sender,
+        };
+        (attachments, failures)
     }
+}
 
-    /// Waits for the first error of a task. Can be dropped and called again.
-    pub(crate) async fn failed(&mut self) -> SubsystemError {
-        match self.failures.1.recv().await {
+/// The first error of a task.
+pub(crate) struct Failures {
+    receiver: mpsc::Receiver<SubsystemError>,
+    /// Kept, so that receiving waits where there is no task.
+    _sender: mpsc::Sender<SubsystemError>,
+}
+
+impl Failures {
+    /// Waits for it. Can be dropped and called again.
+    pub(crate) async fn first(&mut self) -> SubsystemError {
+        match self.receiver.recv().await {
             Some(error) => error,
             // It is open as long as this is there.
             None => std::future::pending().await,

@@ -63,6 +63,20 @@ impl Primary {
         }
     }
 
+    /// Reads where the boundary stands, which another instance may have advanced. Nobody waits for that.
+    ///
+    /// # Errors
+    /// [`StoreError`] of any kind.
+    pub async fn closed_boundary(&self) -> Result<SequenceId, StoreError> {
+        let mut lease = self.pool.acquire().await?;
+        let answers = lease.answers();
+        let read = sqlx::query_scalar!("SELECT closed_sequence_id FROM allocation_boundary")
+            .fetch_one(&mut *lease);
+        let closed = answers.wait(read).await?;
+        lease.release();
+        sequence_id(closed)
+    }
+
     async fn try_advance(&self, slice: Duration) -> Result<SequenceId, StoreError> {
         let mut lease = self.pool.acquire().await?;
         let (class, id) = GlobalLock::AllocationBarrier.key();

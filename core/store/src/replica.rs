@@ -123,15 +123,15 @@ impl Primary {
 }
 
 impl Reads {
-    /// How far the schema is that this database shows.
+    /// How far the schema is that this database shows. Each look takes a connection of its own: whoever waits for the
+    /// schema is to find the server that the address leads to by now.
     ///
     /// # Errors
     /// [`StoreError`] of any kind.
     pub async fn schema(&self) -> Result<SchemaState, StoreError> {
         let mut lease = self.pool.acquire().await?;
-        let state = schema_state(&mut lease).await?;
-        lease.release();
-        Ok(state)
+        // Not released, and so closed.
+        schema_state(&mut lease).await
     }
 }
 

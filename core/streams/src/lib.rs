@@ -101,7 +101,8 @@ impl Streams {
     /// called once the boundary stands, before the read database shows it.
     ///
     /// # Errors
-    /// [`StoreError`] when the databases cannot be read at start. Later failures restart recovery.
+    /// [`StoreError`] when one of the databases cannot be used before the boundary stands. Later failures restart
+    /// recovery.
     pub async fn start(
         primary: Primary,
         reads: Reads,
@@ -125,7 +126,7 @@ impl Streams {
             shared.settings.poll_interval,
         );
         let recovery = tailer::Recovery::new(Arc::clone(&shared), boundary);
-        let first = recovery.bootstrap(established).await?;
+        let first = recovery.begin(established).await?;
         shared.registry.admit();
         tasks.spawn(maintenance.run(shutdown.clone()));
         tasks.spawn(recovery.run(first, shutdown));

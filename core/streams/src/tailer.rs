@@ -18,6 +18,11 @@ use crate::{End, Shared, metrics};
 /// Longest pause between two attempts to recover.
 const MAX_RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long recovery waits on one connection. The address may lead to a better server by now, and the one that is
+/// waited for tells nobody that it will never show the boundary. Opened anew this often, a connection costs its server
+/// next to nothing, and streams come back about a second after they can.
+const MAX_WAIT_ON_ONE_TAIL: Duration = Duration::from_secs(1);
+
 /// Starts generations of the tailer, one after the other.
 pub(crate) struct Recovery {
     shared: Arc<Shared>,
@@ -41,37 +46,66 @@ impl Recovery {
         Self { shared, boundary }
     }
 
-    /// Establishes a closed boundary on the primary and waits until the read database shows it. Rows at
-    /// or below it are history; the tailer starts above. `on_established` is called in between.
-    pub(crate) async fn bootstrap(
+    /// The first generation. `on_established` is called once the boundary stands. From then on the read database is
+    /// waited for, whatever happens to it.
+    ///
+    /// # Errors
+    /// [`StoreError`] before that: one of the databases cannot be used.
+    pub(crate) async fn begin(
         &self,
         on_established: impl FnOnce(),
     ) -> Result<Generation, StoreError> {
+        let mut stands = false;
+        let first = self.bootstrap(|| {
+            stands = true;
+            on_established();
+        });
+        match first.await {
+            Err(error) if stands => {
+                tracing::warn!(%error, "streams cannot start yet, trying again");
+                Ok(self.recover().await)
+            }
+            first => first,
+        }
+    }
+
+    /// Establishes a closed boundary on the primary and waits until the read database shows it. Rows at
+    /// or below it are history; the tailer starts above. `on_established` is called in between.
+    ///
+    /// The read database is connected to first: while it cannot be reached, no publisher waits for a boundary that
+    /// nobody could use.
+    async fn bootstrap(&self, on_established: impl FnOnce()) -> Result<Generation, StoreError> {
         metrics::tailer_started();
         let bootstrap = async {
+            let tail = self.shared.reads.tail().await?;
             let established = self.boundary.establish().await?;
             on_established();
-            let mut tail = self.shared.reads.tail().await?;
-            let closed = self.await_boundary(&mut tail, established).await?;
-            Ok(Generation {
-                tail,
-                gaps: Gaps::above(closed.into()),
-            })
+            self.await_boundary(tail, established).await
         };
         observed(operation!("tailer.bootstrap"), bootstrap).await
     }
 
     async fn await_boundary(
         &self,
-        tail: &mut Tail,
+        mut tail: Tail,
         established: SequenceId,
-    ) -> Result<SequenceId, StoreError> {
+    ) -> Result<Generation, StoreError> {
+        let mut opened = Instant::now();
         loop {
             let closed = tail.closed().await?;
             if closed >= established {
-                return Ok(closed);
+                return Ok(Generation {
+                    tail,
+                    gaps: Gaps::above(closed.into()),
+                });
             }
             sleep(self.pause()).await;
+            if opened.elapsed() >= MAX_WAIT_ON_ONE_TAIL {
+                // The server of this one is held to until it is gone.
+                drop(tail);
+                tail = self.shared.reads.tail().await?;
+                opened = Instant::now();
+            }
         }
     }
 
@@ -139,8 +173,12 @@ impl Recovery {
             // Most gaps are publishes in flight, gone within an interval: only one that has outlived it is
             // worth holding publishers up for.
             if marked.elapsed() >= interval {
-                if generation.gaps.ranges().any(|gap| *gap.start() <= mark) {
-                    self.boundary.request();
+                let old = generation
+                    .gaps
+                    .ranges()
+                    .take_while(|gap| *gap.start() <= mark);
+                if let Some(gap) = old.last() {
+                    self.boundary.request(*gap.end());
                 }
                 (marked, mark) = (Instant::now(), generation.gaps.forward());
             }

@@ -11,20 +11,19 @@ use xmtp_server::StartError;
 use xmtp_test_support::eventually;
 
 use super::{
-    PATIENT, Pair, assert_recovering, caught_up, end_sessions, newest, opening, pause, resume,
-    shows, unavailable,
+    PATIENT, Pair, TAILER, assert_recovering, caught_up, end_sessions, newest, opening, pause,
+    resume, shows, unavailable,
 };
 use crate::harness::{Backend, configured_with_replica, meta_id};
 use crate::streams::{Reader, group, messages, reopened};
 
 /// A client that was refused asks again after this.
 const PAUSE: Duration = Duration::from_millis(10);
-/// `application_name` of pooled connections, and of the tailer's.
+/// `application_name` of pooled connections.
 const POOL: &str = "xmtp-backend";
-const TAILER: &str = "xmtp-backend-tailer";
 
 /// Publishes `numbers` on group 1; the last id.
-async fn publish(backend: &Backend, numbers: std::ops::RangeInclusive<u64>) -> u64 {
+pub(super) async fn publish(backend: &Backend, numbers: std::ops::RangeInclusive<u64>) -> u64 {
     meta_id(
         backend
             .publish(messages(1, numbers))
@@ -35,21 +34,21 @@ async fn publish(backend: &Backend, numbers: std::ops::RangeInclusive<u64>) -> u
 }
 
 /// A stream of group 1 that has all of it, from the start.
-async fn following(backend: &Backend, last: u64) -> Reader {
+pub(super) async fn following(backend: &Backend, last: u64) -> Reader {
     let mut reader = Reader::following(backend, &[(group(1), 0)]).await;
     reader.read_to(&group(1), last).await;
     reader
 }
 
 /// The stream ends as one whose tailer is lost; answers where it stood.
-async fn lost(mut reader: Reader) -> u64 {
+pub(super) async fn lost(mut reader: Reader) -> u64 {
     let status = reader.end().await.expect_err("the tailer is lost");
     assert_recovering(&status);
     reader.position(&group(1))
 }
 
 /// Reads on, from `position`, what is stored above it: nothing is skipped and nothing comes twice.
-async fn resumed(backend: &Backend, position: u64) {
+pub(super) async fn resumed(backend: &Backend, position: u64) {
     let mut reader = reopened(backend).await;
     reader.update(&[(group(1), position)], &[]);
     reader.applied().await;
@@ -131,7 +130,7 @@ async fn arc_060_a_promoted_replica_is_noticed_on_its_open_connections_and_read_
     let started = configured_with_replica(&backend.database, &setting)
         .start()
         .await;
-    let Err(StartError::Step {
+    let Err(StartError::ReadSource {
         word: "replica",
         source,
     }) = started

@@ -2,9 +2,11 @@
 
 mod address;
 mod faults;
+mod late;
 mod long_fork;
 mod prefix;
 mod reads;
+mod recovery;
 mod start;
 
 use std::sync::Arc;
@@ -25,6 +27,9 @@ use address::Address;
 /// What only a fault is to end, however slow the machine.
 const PATIENT: &str =
     "database.max_statement_timeout_ms = 60000\npublishing.max_publish_duration_ms = 70000";
+
+/// `application_name` of the tailer's connection.
+const TAILER: &str = "xmtp-backend-tailer";
 
 /// A database on a primary, and a standby of it at an address that can be led elsewhere.
 struct Pair {

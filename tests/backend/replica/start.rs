@@ -10,11 +10,12 @@ use xmtp_protocol::client::QueryServiceClient;
 use xmtp_server::{RunningServer, StartError};
 use xmtp_test_support::{TestDatabase, eventually};
 
-use super::{Pair, newest_of, setting};
+use super::{Pair, TAILER, caught_up, end_sessions, newest_of, setting};
 use crate::harness::{Backend, configured_with_replica, connect, meta_id, within};
 use crate::process::{Process, document, run};
 use crate::streams::{group, messages};
 use crate::telemetry::{free_address, get};
+use crate::tools::fails_to_start;
 
 /// Between two looks at a start.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -47,9 +48,17 @@ async fn start_that_waits(pair: &Pair, database: &TestDatabase, words: &[&str]) 
         })
         .await;
         // And goes on waiting: without that it would serve in the meantime.
-        for _ in 0..20 {
-            assert_eq!(waiting(address).await.expect("it is there"), words);
-            sleep(PAUSE).await;
+        let goes_on = async || {
+            for _ in 0..20 {
+                assert_eq!(waiting(address).await.expect("it is there"), words);
+                sleep(PAUSE).await;
+            }
+        };
+        goes_on().await;
+        // Whatever happens to the connection that it waits on.
+        if words[0] == "streams" {
+            assert_eq!(end_sessions(&pair.standby, TAILER).await, 1);
+            goes_on().await;
         }
         pair.resume().await;
     };
@@ -80,6 +89,30 @@ async fn arc_041_ops_005_a_start_waits_for_the_migrations_and_then_for_the_bound
     running.stop().await;
 }
 
+#[tokio::test]
+async fn arc_060_a_start_that_waits_for_a_replica_follows_its_address_to_another() {
+    let (pair, database) = Pair::new().await;
+    let other = pair.primary.standby().await;
+    pair.pause().await;
+    let address = free_address();
+    let settings = format!(
+        "{}\ntelemetry.metrics_listen = \"{address}\"",
+        pair.setting(&database)
+    );
+    let starting = configured_with_replica(&database, &settings).start();
+    let leading = async {
+        eventually("the start waits for the migrations", async || {
+            (waiting(address).await?.first()? == "replica").then_some(())
+        })
+        .await;
+        caught_up(&other, &database).await;
+        // The one that is waited for lives, and never shows them.
+        pair.address.lead_to(other.address());
+    };
+    let (running, ()) = futures::future::join(within(starting), leading).await;
+    running.expect("starts").stop().await;
+}
+
 /// Why a server with this replica does not start.
 async fn refusal(database: &TestDatabase, setting: &str) -> String {
     let starting = configured_with_replica(database, setting).start();
@@ -88,7 +121,7 @@ async fn refusal(database: &TestDatabase, setting: &str) -> String {
     };
     assert!(matches!(
         error,
-        StartError::Step {
+        StartError::ReadSource {
             word: "replica",
             ..
         }
@@ -119,6 +152,48 @@ async fn arc_060_a_start_refuses_what_is_no_standby_of_its_primary() {
     for text in [primary, other_database, theirs] {
         assert!(!gone.contains(&text));
     }
+}
+
+#[tokio::test]
+async fn arc_005_arc_060_a_start_waits_for_no_replica_whose_schema_is_not_this_programs() {
+    let (pair, database) = Pair::new().await;
+    let settings = pair.setting(&database);
+    let database = Backend::on(database, "").await.stop().await;
+    for (code, spoil, mend) in [
+        (
+            "SCHEMA_NEWER",
+            "INSERT INTO _sqlx_migrations VALUES (9000, 'later', now(), true, '\\x00', 0)",
+            "DELETE FROM _sqlx_migrations WHERE version = 9000",
+        ),
+        (
+            "SCHEMA_EDITED",
+            "UPDATE _sqlx_migrations SET checksum = 'x' || checksum",
+            "UPDATE _sqlx_migrations SET checksum = substr(checksum, 2)",
+        ),
+        (
+            "SCHEMA_PARTIAL",
+            "UPDATE _sqlx_migrations SET success = false",
+            "UPDATE _sqlx_migrations SET success = true",
+        ),
+    ] {
+        // The replica alone shows it.
+        database.execute(spoil).await;
+        pair.caught_up(&database).await;
+        pair.pause().await;
+        database.execute(mend).await;
+        let said = fails_to_start(&document(&database, &settings), code).await;
+        assert!(
+            said.contains("replica: migration ") && said.contains(" of the database "),
+            "{said}"
+        );
+        pair.resume().await;
+    }
+    // What it lacks comes.
+    pair.caught_up(&database).await;
+    Backend::with_replica(database, &settings)
+        .await
+        .stop()
+        .await;
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ mod updates;
 
 pub(crate) use obstacles::LockedTable;
 #[cfg(feature = "replica")]
-pub(crate) use obstacles::{HeldId, abort_allocation, boundary};
+pub(crate) use obstacles::{HeldBarrier, HeldId, abort_allocation, boundary};
 #[cfg(feature = "replica")]
 pub(crate) use reader::Reader;
 #[cfg(feature = "replica")]
