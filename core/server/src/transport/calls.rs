@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderName, HeaderValue, Request, Response, Version, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use metrics::{Counter, Gauge, Histogram, Key, Label};
@@ -25,6 +25,7 @@ use tracing::Span;
 use tracing::field::{Empty, display};
 use uuid::Uuid;
 
+use super::cors::is_preflight;
 use crate::telemetry::catalogue::rpc_labels;
 use crate::telemetry::families::{
     GRPC_CODES, HANDLED, HANDLING, IN_FLIGHT, REQUEST_BYTES, RESPONSE_BYTES, STARTED,
@@ -287,8 +288,8 @@ impl Book {
         let kind = request.headers().get(header::CONTENT_TYPE);
         let is_grpc_type =
             kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        let is_grpc = request.method() != Method::OPTIONS
-            && (request.version() == Version::HTTP_2 || is_grpc_type);
+        let is_grpc =
+            !is_preflight(request) && (request.version() == Version::HTTP_2 || is_grpc_type);
         if !is_grpc {
             return None;
         }

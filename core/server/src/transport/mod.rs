@@ -48,7 +48,7 @@ pub(crate) fn stack(
     });
     let service = ServiceBuilder::new()
         .layer(calls)
-        .layer(cors::layer())
+        .layer(cors::CorsLayer)
         .option_layer(gate)
         .layer(GrpcWebLayer::new())
         .layer(status_capture::StatusCaptureLayer)
