@@ -5,6 +5,7 @@ mod browser;
 mod chromium;
 mod deadline;
 mod limits;
+mod refused;
 mod robustness;
 
 use std::collections::HashSet;

@@ -26,6 +26,7 @@ use tracing::field::{Empty, display};
 use uuid::Uuid;
 
 use super::cors::is_preflight;
+use super::discard::Discarding;
 use crate::telemetry::catalogue::rpc_labels;
 use crate::telemetry::families::{
     GRPC_CODES, HANDLED, HANDLING, IN_FLIGHT, REQUEST_BYTES, RESPONSE_BYTES, STARTED,
@@ -195,6 +196,11 @@ pub(super) struct Call {
 impl Call {
     fn metrics(&self) -> &RouteMetrics {
         &self.book.routes[self.place]
+    }
+
+    /// What it sends and gets.
+    pub(super) fn kind(&self) -> RouteKind {
+        self.metrics().route.kind()
     }
 
     /// The request's span.
@@ -370,12 +376,20 @@ where
         let span = call
             .as_ref()
             .map_or_else(Span::none, |call| call.span.clone());
+        let is_stream = call
+            .as_ref()
+            .is_some_and(|call| call.kind() == RouteKind::BidiStream);
+        let request = request.map(|body| Discarding::new(body, is_stream));
         let request = match &call {
             None => request.map(Body::new),
             Some(call) => {
+                let consumed = |body| Consumed {
+                    body,
+                    call: Arc::clone(call),
+                };
+                let mut request = request.map(|body| Body::new(consumed(body)));
                 request.extensions_mut().insert(Arc::clone(call));
-                let call = Arc::clone(call);
-                request.map(|body| Body::new(Consumed { body, call }))
+                request
             }
         };
         ResponseFuture {
@@ -434,7 +448,7 @@ pin_project! {
     /// A request body whose bytes are counted.
     struct Consumed {
         #[pin]
-        body: Incoming,
+        body: Discarding,
         call: Arc<Call>,
     }
 }

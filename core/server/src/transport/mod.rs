@@ -3,12 +3,13 @@
 //! Outermost first: [calls], CORS, the [gate] of a subsystem, gRPC-Web,
 //! [status capture](status_capture), [deadline], [drain admission](admission), services. Every answer, an early
 //! rejection too, therefore is counted and carries a request id and CORS headers, and no body is read before
-//! admission (contract of the API, section 11.3).
+//! admission (contract of the API, section 11.3). What a refused call still sends is [discarded](discard).
 
 pub(crate) mod admission;
 mod calls;
 mod cors;
 mod deadline;
+mod discard;
 mod gate;
 mod listener;
 mod opening;
