@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 
-use reqwest::Url;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use url::Url;
 use xmtp_server::config::scalar::AtLeastOne;
 use xmtp_server::config::{ConfigErrors, Document};
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant, timeout};
+use xmtp_https::{Connections, Endpoint};
 use xmtp_protocol::identity::{Block, ChainFault, ChainVerifier, ContractSignature};
 
-use crate::http::MAX_ANSWER_BYTES;
-use crate::route::{MAX_DURATION, MAX_QUESTIONS};
+use crate::route::{MAX_ANSWER_BYTES, MAX_DURATION, MAX_QUESTIONS};
 use crate::testing::{Act, CHAIN_ID, Fake, SECRET, block, quantity, signature, verifier};
 use crate::verifier::Verifier;
 
@@ -235,7 +235,7 @@ async fn sec_042_a_verdict_at_a_block_is_kept_and_one_at_the_latest_neither_kept
 #[tokio::test]
 async fn sec_042_as_many_verdicts_are_kept_as_configured() {
     let fake = Fake::start(|_, _| None).await;
-    let provider = crate::http::Provider::new(fake.url.clone().into()).unwrap();
+    let provider = Endpoint::new(fake.url.clone().into(), Connections::Kept).unwrap();
     let routes = [(CHAIN_ID, crate::route::Route::new(CHAIN_ID, provider))];
     let verifier = Verifier::new(routes.into(), std::num::NonZeroUsize::MIN);
     for byte in [1, 1, 2, 1] {
