@@ -100,6 +100,7 @@ const fn planned(feature: &'static str, paths: &'static [&'static str]) -> Absen
 mod tests {
     use xmtp_server::Server;
     use xmtp_server::config::Document;
+    use xmtp_server::telemetry::monitoring;
 
     use super::*;
 
@@ -164,5 +165,74 @@ mod tests {
         let mut all = features();
         all.retain(|feature| !["default", "full"].contains(&feature.as_str()));
         assert_eq!(full, all);
+    }
+
+    /// The names of the rules, in the contract's order, with the feature that brings those which are not core's.
+    const ALERTS: [(&str, Option<&str>); 18] = [
+        ("BackendDown", None),
+        ("BackendNotReady", None),
+        ("TailerNotReady", None),
+        ("HighErrorRate", None),
+        ("DatabaseUnavailable", None),
+        ("StorageInvariant", None),
+        ("PublishLatencyHigh", None),
+        ("QueryLatencyHigh", None),
+        ("LockWaitHigh", None),
+        ("LeakedTransactions", None),
+        ("TailerRestarting", None),
+        ("GapRangesGrowing", None),
+        ("BarrierStarved", None),
+        ("StreamsFailing", None),
+        ("JwksRefreshFailing", Some("auth")),
+        ("AuthRejectionsHigh", Some("auth")),
+        ("ExportFailing", Some("otlp")),
+        ("ChainRpcFailing", Some("scw")),
+    ];
+
+    /// The panels of the contract that need a subsystem, with the row that they stand in.
+    const PANELS: [(&str, &str, &str); 6] = [
+        ("auth", "Authentication", "Rejections by reason"),
+        ("auth", "Authentication", "Signing keys"),
+        ("auth", "Authentication", "Fetches of the JWKS by result"),
+        ("otlp", "Errors", "Telemetry failures"),
+        ("scw", "Chains", "Verifications by result"),
+        (
+            "scw",
+            "Chains",
+            "Verification, p99, with those from the cache",
+        ),
+    ];
+
+    fn is_present(feature: &str) -> bool {
+        all().iter().any(|subsystem| subsystem.name() == feature)
+    }
+
+    #[test]
+    fn ops_017_every_alert_of_the_contract_is_there_with_its_subsystem() {
+        let there: Vec<&str> = monitoring::alerts(&all())
+            .iter()
+            .map(|it| it.name)
+            .collect();
+        let expected = ALERTS
+            .iter()
+            .filter(|(_, feature)| feature.is_none_or(is_present));
+        assert!(there.iter().eq(expected.map(|(name, _)| name)), "{there:?}");
+    }
+
+    #[test]
+    fn ops_017_every_panel_of_the_contract_is_there_with_its_subsystem() {
+        let groups = monitoring::groups(&all());
+        for (feature, row, title) in PANELS {
+            let mut titles = groups
+                .iter()
+                .filter(|(name, _)| *name == row)
+                .flat_map(|(_, panels)| panels.iter().map(|panel| panel.title));
+            assert_eq!(titles.any(|it| it == title), is_present(feature), "{title}");
+        }
+    }
+
+    #[test]
+    fn ops_017_rules_and_panels_of_the_build_speak_only_of_what_it_serves() {
+        assert_eq!(monitoring::faults(&all()), [""; 0]);
     }
 }

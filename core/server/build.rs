@@ -80,7 +80,9 @@ impl Services {
                 .build_transport(false)
         };
         Self {
-            decoded: services().service_generator(),
+            decoded: services()
+                .codec_path("crate::request::DecodedCodec")
+                .service_generator(),
             encoded: services()
                 .codec_path("crate::request::EncodedCodec")
                 .service_generator(),

@@ -13,7 +13,11 @@ pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const END_STREAM: u8 = 1;
+/// Of settings.
+pub(crate) const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// A frame that the server sent.

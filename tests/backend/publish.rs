@@ -43,7 +43,7 @@ fn request(envelopes: impl IntoIterator<Item = ClientEnvelope>) -> PublishReques
     }
 }
 
-fn encoded(envelopes: impl IntoIterator<Item = ClientEnvelope>) -> Bytes {
+pub(crate) fn encoded(envelopes: impl IntoIterator<Item = ClientEnvelope>) -> Bytes {
     request(envelopes).encode_to_vec().into()
 }
 

@@ -4,7 +4,9 @@ mod balancer;
 mod browser;
 mod chromium;
 mod deadline;
+mod framing;
 mod limits;
+mod refused;
 mod robustness;
 
 use std::collections::HashSet;
@@ -127,9 +129,4 @@ async fn a_compressed_request_is_unimplemented() {
     let plain = raw::native(backend.address, CONFIGURATION, frame(b""), &headers).await;
     assert_eq!(plain.code(), Code::Ok);
     assert_eq!(plain.header("grpc-encoding"), None);
-
-    // The flag alone, without the header.
-    let flagged = [&[1u8][..], &frame(b"")[1..]].concat();
-    let answer = raw::native(backend.address, publish::PATH, flagged.into(), &[]).await;
-    assert_eq!(answer.code(), Code::Internal);
 }

@@ -5,6 +5,7 @@
 //! [`RunningServer::stop`] drains it. [`Server::examine`] and [`Server::inspect`] serve nothing: they tell an
 //! operator how things are.
 
+mod chains;
 pub mod config;
 pub mod doctor;
 mod frames;

@@ -38,7 +38,7 @@ use crate::subsystem::{
 use crate::telemetry::{
     Catalogue, Metrics, Observers, Observing, RequestTracer, Telemetry, TelemetryListener,
 };
-use crate::transport::{self, Admission, CallLayer, Listener};
+use crate::transport::{self, Admission, CallLayer, Listener, Services};
 
 /// Full names of core's services, as health reports them.
 const SERVICES: [&str; 5] = [
@@ -545,7 +545,7 @@ fn routes(
     chain: Arc<dyn ChainVerifier>,
     streams: &Streams,
     health: HealthEndpoint,
-) -> Routes {
+) -> Services {
     let limits = &config.limits;
     let (max_in, max_out) = (
         limits.max_request_bytes.to_usize(),
@@ -599,7 +599,10 @@ fn routes(
             ConfigurationServiceServer::new(configuration).max_decoding_message_size(max_in),
         )
         .add_service(HealthServer::new(health).max_decoding_message_size(max_in));
-    routes.routes()
+    Services {
+        routes: routes.routes(),
+        max_request_bytes: max_in,
+    }
 }
 
 fn publish_limits(config: &Config) -> PublishLimits {

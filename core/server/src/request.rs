@@ -14,6 +14,8 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstCodec;
 use xmtp_protocol::proto::xmtp::backend::v1;
 
+use crate::status;
+
 /// The names by which the generated services know their requests.
 pub(crate) type PublishRequest = Encoded<v1::PublishRequest>;
 pub(crate) type GetInboxIdsRequest = Encoded<v1::GetInboxIdsRequest>;
@@ -172,6 +174,47 @@ impl<M> Decoder for EncodedDecoder<M> {
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Encoded<M>>, Status> {
         Ok(Some(source.copy_to_bytes(source.remaining()).into()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        request_buffer()
+    }
+}
+
+/// The library's codec for requests that are decoded at once, with our own words for what cannot be.
+pub(crate) struct DecodedCodec<U, M>(PhantomData<fn() -> (U, M)>);
+
+impl<U, M> Default for DecodedCodec<U, M> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<U: Message + Send + 'static, M: Message + Default + 'static> Codec for DecodedCodec<U, M> {
+    type Encode = U;
+    type Decode = M;
+    type Encoder = <ProstCodec<U, ()> as Codec>::Encoder;
+    type Decoder = DecodedDecoder<M>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<U, ()>::raw_encoder(answer_buffer())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        DecodedDecoder(PhantomData)
+    }
+}
+
+/// Takes a message off the wire, and decodes it.
+pub(crate) struct DecodedDecoder<M>(PhantomData<fn() -> M>);
+
+impl<M: Message + Default> Decoder for DecodedDecoder<M> {
+    type Item = M;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
+        let decoded = M::decode(source).map_err(|_| status::undecodable(Undecodable))?;
+        Ok(Some(decoded))
     }
 
     fn buffer_settings(&self) -> BufferSettings {

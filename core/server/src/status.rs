@@ -45,9 +45,24 @@ pub(crate) fn store(error: &StoreError) -> Status {
     }
 }
 
-/// A request that is no encoded message, with the code that the library gives one.
+/// A request that is no encoded message, or is not framed as one, with the code that the library gives it.
 pub(crate) fn undecodable(error: Undecodable) -> Status {
     Status::internal(error.to_string())
+}
+
+/// A request that ends before its message.
+pub(crate) fn request_missing() -> Status {
+    Status::internal("request message is missing")
+}
+
+/// A message of a request above `limits.max_request_bytes` (API-282).
+pub(crate) fn request_too_long() -> Status {
+    Status::out_of_range("request exceeds byte limit")
+}
+
+/// A response above `limits.max_response_bytes` (API-283).
+pub(crate) fn response_too_long() -> Status {
+    Status::out_of_range("response exceeds byte limit")
 }
 
 /// No verdict on a contract wallet's signature (API-271, ARC-091): what a publish says of it.

@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use reqwest::Url;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use url::Host;
+use url::{Host, Url};
 use xmtp_server::config::checks::CheckError;
 use xmtp_server::config::scalar::{Int, MAX_INTEGER};
 use xmtp_server::config::text::Unshown;

@@ -11,6 +11,9 @@ use crate::keys::{Key, KeySet, MAX_KID_BYTES};
 /// Most keys that are kept.
 const MAX_KEYS: usize = 64;
 
+/// Most warnings of one document about single entries. It can have a hundred thousand.
+const MAX_WARNINGS: usize = 8;
+
 /// Most bytes of a key id in a warning.
 const MAX_SHOWN_KID_BYTES: usize = 32;
 
@@ -19,29 +22,66 @@ struct Document {
     keys: Vec<Value>,
 }
 
-/// The first 64 usable keys of a document; `None` where it is no JWKS. What is not usable is skipped with a warning.
-pub(crate) fn parse(document: &[u8]) -> Option<KeySet> {
+/// What a document has for here.
+pub(crate) struct Jwks {
+    /// The first 64 usable keys.
+    pub(crate) keys: KeySet,
+    pub(crate) skipped: Skipped,
+}
+
+/// What of a document is not kept.
+#[derive(Default)]
+pub(crate) struct Skipped {
+    /// Key ids of the first unusable entries, as far as they are shown; `None` for an entry without one.
+    first: Vec<Option<String>>,
+    unusable: usize,
+    /// Usable keys beyond those that are kept.
+    left_out: usize,
+}
+
+impl Skipped {
+    /// Warns of the first entries one by one, and of the rest by their number.
+    pub(crate) fn warn(&self) {
+        for kid in &self.first {
+            let kid = kid.as_deref();
+            tracing::warn!(kid, "a key of the JWKS is not usable and is skipped");
+        }
+        let more = self.unusable - self.first.len();
+        if more > 0 {
+            tracing::warn!(more, "more keys of the JWKS are not usable and are skipped");
+        }
+        if self.left_out > 0 {
+            tracing::warn!(
+                kept = MAX_KEYS,
+                left_out = self.left_out,
+                "the JWKS has more usable keys than are kept"
+            );
+        }
+    }
+}
+
+/// Reads a document; `None` where it is no JWKS.
+pub(crate) fn parse(document: &[u8]) -> Option<Jwks> {
     let Document { keys: entries } = serde_json::from_slice(document).ok()?;
     let mut keys = Vec::new();
-    let mut left_out = 0u32;
+    let mut skipped = Skipped::default();
     for entry in &entries {
         match key(entry) {
             None => {
-                let kid = entry.get("kid").and_then(Value::as_str).map(shown);
-                tracing::warn!(kid, "a key of the JWKS is not usable and is skipped");
+                skipped.unusable += 1;
+                if skipped.first.len() < MAX_WARNINGS {
+                    let kid = entry.get("kid").and_then(Value::as_str);
+                    skipped.first.push(kid.map(|kid| shown(kid).to_owned()));
+                }
             }
             Some(key) if keys.len() < MAX_KEYS => keys.push(key),
-            Some(_) => left_out += 1,
+            Some(_) => skipped.left_out += 1,
         }
     }
-    if left_out > 0 {
-        tracing::warn!(
-            kept = MAX_KEYS,
-            left_out,
-            "the JWKS has more usable keys than are kept"
-        );
-    }
-    Some(KeySet::new(keys))
+    Some(Jwks {
+        keys: KeySet::new(keys),
+        skipped,
+    })
 }
 
 /// What a warning shows of a key id: its first 32 bytes, cut between characters.
@@ -114,7 +154,8 @@ mod tests {
 
     fn parsed(entries: &[Value]) -> Vec<Key> {
         let document = json!({ "keys": entries, "more": 1 }).to_string();
-        parse(document.as_bytes()).unwrap().keys().to_vec()
+        let jwks = parse(document.as_bytes()).unwrap();
+        jwks.keys.keys().to_vec()
     }
 
     /// The entry of `issuer` with some members replaced, and those that are null left out.
@@ -229,7 +270,7 @@ mod tests {
         ] {
             assert!(parse(document).is_none());
         }
-        assert!(parse(b"{\"keys\":[]}").unwrap().keys().is_empty());
+        assert!(parse(b"{\"keys\":[]}").unwrap().keys.keys().is_empty());
     }
 
     #[test]

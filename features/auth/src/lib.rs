@@ -18,6 +18,7 @@ mod fetch;
 mod gate;
 mod jwks;
 mod keys;
+mod monitoring;
 mod principal;
 mod refresh;
 mod rejection;

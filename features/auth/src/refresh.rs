@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::dispatcher::{self, Dispatch};
 
 use crate::families::REFRESHES;
-use crate::fetch::{FetchError, Fetcher};
+use crate::fetch::{FetchError, Fetched, Fetcher};
+use crate::jwks::Skipped;
 use crate::keys::{CurrentKeys, KeySet};
 
 /// Attempts at the start.
@@ -54,7 +57,9 @@ pub(crate) struct Loaded {
 pub(crate) async fn load(fetcher: Fetcher, schedule: Schedule) -> Result<Loaded, NotLoaded> {
     let mut attempt = 1;
     loop {
-        match fetch(&fetcher).await {
+        let (keys, report) = fetch(&fetcher).await;
+        report.log();
+        match keys {
             Ok(keys) => {
                 return Ok(Loaded {
                     fetcher,
@@ -80,20 +85,22 @@ impl Loaded {
     /// # Errors
     /// The deadline has passed; what is being fetched then does not matter any more.
     pub(crate) async fn keep_fresh(mut self) -> Result<(), Stale> {
+        let mut log = Log(None);
         loop {
             let fetched = async {
                 sleep(self.pause()).await;
                 fetch(&self.fetcher).await
             };
-            let fetched = tokio::select! {
+            let (keys, report) = tokio::select! {
                 biased;
                 () = sleep_until(self.deadline) => return Err(Stale),
                 fetched = fetched => fetched,
             };
-            if let Ok(keys) = fetched {
+            if let Ok(keys) = keys {
                 self.keys.replace(keys);
                 self.deadline = self.schedule.deadline();
             }
+            log.write(report);
         }
     }
 
@@ -104,26 +111,62 @@ impl Loaded {
     }
 }
 
-/// One attempt, counted, and logged where it fails.
-async fn fetch(fetcher: &Fetcher) -> Result<KeySet, FetchError> {
-    let outcome = fetcher.fetch().await;
-    match &outcome {
-        Ok(keys) => {
-            REFRESHES.count(&["ok"], 1);
-            tracing::debug!(keys = keys.keys().len(), "the JWKS is fetched");
-        }
-        Err(error) => {
-            REFRESHES.count(&["error"], 1);
-            tracing::warn!(cause = %error, "the JWKS cannot be fetched");
+/// One attempt, counted, and what there is to say of it.
+async fn fetch(fetcher: &Fetcher) -> (Result<KeySet, FetchError>, Report) {
+    let Fetched { keys, skipped } = fetcher.fetch().await;
+    REFRESHES.count(&[if keys.is_ok() { "ok" } else { "error" }], 1);
+    let outcome = match &keys {
+        Ok(keys) => Ok(keys.keys().len()),
+        Err(error) => Err(*error),
+    };
+    (keys, Report { outcome, skipped })
+}
+
+/// What the log says of an attempt.
+struct Report {
+    /// How many keys it gave.
+    outcome: Result<usize, FetchError>,
+    skipped: Skipped,
+}
+
+impl Report {
+    fn log(&self) {
+        self.skipped.warn();
+        match self.outcome {
+            Ok(keys) => tracing::debug!(keys, "the JWKS is fetched"),
+            Err(error) => tracing::warn!(cause = %error, "the JWKS cannot be fetched"),
         }
     }
-    outcome
+}
+
+/// Writes reports on a thread that may wait. Where nobody reads the log a line takes for ever to write, and whoever writes
+/// it would never see the stale deadline.
+struct Log(Option<JoinHandle<()>>);
+
+impl Log {
+    /// A report that comes while another cannot be written is left out: they say the same.
+    fn write(&mut self, report: Report) {
+        if self
+            .0
+            .as_ref()
+            .is_some_and(|writing| !writing.is_finished())
+        {
+            return;
+        }
+        let dispatch = dispatcher::get_default(Dispatch::clone);
+        let write = move || dispatcher::with_default(&dispatch, || report.log());
+        self.0 = Some(spawn_blocking(write));
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex, mpsc};
+
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use serde_json::{Value, json};
+    use xmtp_https::Fault;
 
     use super::*;
     use crate::algorithm::Algorithm;
@@ -146,7 +189,8 @@ mod tests {
 
     async fn fetched(server: &JwksServer) -> Result<usize, FetchError> {
         let fetcher = Fetcher::new(server.url.clone()).unwrap();
-        fetcher.fetch().await.map(|keys| keys.keys().len())
+        let keys = fetcher.fetch().await.keys;
+        keys.map(|keys| keys.keys().len())
     }
 
     /// The counter of refreshes by result, and the gauge of keys.
@@ -175,20 +219,23 @@ mod tests {
         for (reply, expected) in [
             (document(&[jwk("one"), json!({}), jwk("two")]), Ok(2)),
             (filled(262_144), Ok(1)),
-            (filled(262_145), Err(FetchError::TooLarge)),
-            (Reply::Endless, Err(FetchError::TooLarge)),
-            (redirect(301), Err(FetchError::Redirect)),
-            (redirect(302), Err(FetchError::Redirect)),
-            (redirect(307), Err(FetchError::Redirect)),
+            (filled(262_145), Err(Fault::TooLarge.into())),
+            (Reply::Endless, Err(Fault::TooLarge.into())),
+            (redirect(301), Err(Fault::Redirect.into())),
+            (redirect(302), Err(Fault::Redirect.into())),
+            (redirect(307), Err(Fault::Redirect.into())),
             (
                 Reply::Head("304 Not Modified".to_owned()),
-                Err(FetchError::Redirect),
+                Err(Fault::Redirect.into()),
             ),
             (
                 Reply::Head("404 Not Found".to_owned()),
-                Err(FetchError::Status),
+                Err(Fault::Status.into()),
             ),
-            (Reply::Head("500 Oops".to_owned()), Err(FetchError::Status)),
+            (
+                Reply::Head("500 Oops".to_owned()),
+                Err(Fault::Status.into()),
+            ),
             (Reply::Head("200 OK".to_owned()), Err(FetchError::NotAJwks)),
             (
                 Reply::Document(b"<html>".to_vec()),
@@ -203,7 +250,7 @@ mod tests {
                 document(&[json!({ "kty": "oct" })]),
                 Err(FetchError::NoUsableKey),
             ),
-            (Reply::Cut, Err(FetchError::Interrupted)),
+            (Reply::Cut, Err(Fault::Interrupted.into())),
         ] {
             let server = JwksServer::start([reply]).await;
             assert_eq!(fetched(&server).await, expected);
@@ -217,8 +264,8 @@ mod tests {
         let mut url = server.url.clone();
         // Nobody listens there.
         url.set_port(Some(1)).unwrap();
-        let refused = Fetcher::new(url).unwrap().fetch().await;
-        assert_eq!(refused.unwrap_err(), FetchError::Connect);
+        let refused = Fetcher::new(url).unwrap().fetch().await.keys;
+        assert_eq!(refused.unwrap_err(), Fault::Connect.into());
     }
 
     // Time is paused: it passes as soon as every task waits.
@@ -226,7 +273,7 @@ mod tests {
     async fn auth_033_a_fetch_takes_at_most_ten_seconds() {
         let server = JwksServer::start([Reply::Silence]).await;
         let start = Instant::now();
-        assert_eq!(fetched(&server).await, Err(FetchError::Timeout));
+        assert_eq!(fetched(&server).await, Err(Fault::Timeout.into()));
         let taken = start.elapsed().as_secs_f64();
         assert!((10.0..11.0).contains(&taken), "{taken}");
     }
@@ -315,6 +362,47 @@ mod tests {
                 .to_string()
                 .starts_with("auth.jwks_max_stale_seconds: ")
         );
+    }
+
+    /// A log that nobody reads until the sender is gone, or so late that the test has failed.
+    #[derive(Clone)]
+    struct Unread(Arc<Mutex<mpsc::Receiver<()>>>);
+
+    impl io::Write for Unread {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.lock().unwrap().recv_timeout(Duration::from_secs(20));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn auth_019_a_log_that_nobody_reads_does_not_hold_up_the_stale_deadline() {
+        // With one subscriber alone, a thread of another test could silence what this one listens to.
+        let _second = Dispatch::new(tracing::subscriber::NoSubscriber::new());
+        let (reads, log) = mpsc::channel();
+        let log = Unread(Arc::new(Mutex::new(log)));
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_writer(move || log.clone())
+            .finish();
+        let schedule = Schedule {
+            max_stale: Duration::from_millis(500),
+            ..SCHEDULE
+        };
+        let failure = Reply::Head("500 Oops".to_owned());
+        let server = JwksServer::start([document(&[jwk("one")]), failure]).await;
+        let fetcher = Fetcher::new(server.url.clone()).unwrap();
+        let loaded = load(fetcher, schedule).await.expect("it works");
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let start = Instant::now();
+        loaded.keep_fresh().await.expect_err("the deadline passes");
+        assert!(start.elapsed() < Duration::from_secs(15), "it was held up");
+        assert!(server.requests().len() > 3, "attempts went on");
+        drop(reads);
     }
 
     #[tokio::test]

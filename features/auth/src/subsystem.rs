@@ -18,7 +18,7 @@ use crate::families::FAMILIES;
 use crate::fetch::Fetcher;
 use crate::gate::{Gate, Tokens};
 use crate::keys::{CurrentKeys, KeySet};
-use crate::refresh;
+use crate::{monitoring, refresh};
 
 /// The subsystem. It does nothing unless the document has an `[auth]` section that is enabled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +36,8 @@ impl Subsystem for AuthSubsystem {
     fn telemetry(&self) -> TelemetryWords {
         TelemetryWords {
             families: &FAMILIES,
+            alerts: monitoring::alerts(),
+            panels: monitoring::panels(),
             ..TelemetryWords::default()
         }
     }

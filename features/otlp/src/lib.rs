@@ -16,6 +16,7 @@ mod exporter;
 mod families;
 mod logs;
 mod metrics;
+mod monitoring;
 mod queue;
 mod resource;
 mod sampler;

@@ -13,6 +13,7 @@ use crate::config::{Export, schemas};
 use crate::exporter::{Exporter, Sources};
 use crate::families::FAMILIES;
 use crate::logs::Logs;
+use crate::monitoring;
 use crate::queue::Queue;
 use crate::resource::Origin;
 use crate::sampler::Sampler;
@@ -45,6 +46,8 @@ impl Subsystem for OtlpSubsystem {
     fn telemetry(&self) -> TelemetryWords {
         TelemetryWords {
             families: &FAMILIES,
+            alerts: monitoring::alerts(),
+            panels: monitoring::panels(),
             ..TelemetryWords::default()
         }
     }

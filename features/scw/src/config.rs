@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 
-use reqwest::Url;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use url::Url;
 use xmtp_server::config::scalar::AtLeastOne;
 use xmtp_server::config::{ConfigErrors, Document};
 
@@ -22,8 +22,11 @@ const ETHEREUM: &str = "eip155:";
 
 /// The chains that are asked about contract wallets: for each CAIP-2 id, as `"eip155:8453"`, the URL of a JSON-RPC provider,
 /// http or https, usually read from the environment because it holds a credential. The provider has to serve calls without
-/// a recipient, at blocks of the last hour at least. Published to clients, without the URLs (CONF-070). A signature on a
-/// chain that is not listed cannot be judged, and what has it is `UNAVAILABLE` (API-231).
+/// a recipient, and keep the state of old blocks (an archive): whenever an inbox changes, the signatures of its stored
+/// updates are judged again, each at the block that it names, however long ago. Where that is pruned, an inbox with such
+/// a signature cannot change any more once its verdicts are forgotten, at a restart at the latest. Published to clients,
+/// without the URLs (CONF-070). A signature on a chain that is not listed cannot be judged, and what has it is
+/// `UNAVAILABLE` (API-231).
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline, extend("default" = {}, "propertyNames" = { "pattern": name_pattern() }))]

@@ -12,7 +12,6 @@
 mod cache;
 mod config;
 mod families;
-mod http;
 mod monitoring;
 mod route;
 mod rpc;

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
+use xmtp_https::{Endpoint, Fault};
 use xmtp_protocol::identity::{Block, ChainFault};
 
 use crate::config::caip_2;
-use crate::http::Provider;
 use crate::rpc;
 use crate::trouble::Trouble;
 
@@ -21,6 +21,10 @@ pub(crate) const MAX_DURATION: Duration = Duration::from_secs(10);
 
 /// Questions to one chain at the same time. Those of one chain do not hold up those of another.
 pub(crate) const MAX_QUESTIONS: usize = 16;
+
+/// Most bytes of an answer. The longest is a block with the hashes of its transactions, 69 bytes each: this is some
+/// thirty thousand of them.
+pub(crate) const MAX_ANSWER_BYTES: usize = 2 << 20;
 
 /// How long a head stays known. Behind the address of a provider are many nodes, and some lag.
 const HEAD_MEMORY: Duration = Duration::from_mins(1);
@@ -31,7 +35,7 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// A chain, through its provider.
 pub(crate) struct Route {
     chain_id: u64,
-    provider: Provider,
+    provider: Endpoint,
     turns: Semaphore,
     /// Set once the provider has said that it serves this chain.
     is_of_chain: OnceCell<()>,
@@ -58,7 +62,7 @@ impl From<Header> for Block {
 
 impl Route {
     /// To the chain `eip155:<chain_id>`.
-    pub(crate) fn new(chain_id: u64, provider: Provider) -> Self {
+    pub(crate) fn new(chain_id: u64, provider: Endpoint) -> Self {
         Self {
             chain_id,
             provider,
@@ -124,7 +128,7 @@ impl Route {
         parameters: impl Fn() -> Value,
     ) -> Result<T, ChainFault> {
         let answer = timeout(MAX_DURATION, self.ask(method, parameters)).await;
-        let answer = answer.unwrap_or(Err(Trouble::Timeout));
+        let answer = answer.unwrap_or(Err(Fault::Timeout.into()));
         answer.map_err(|trouble| self.fault(trouble))
     }
 
@@ -157,7 +161,7 @@ impl Route {
     ) -> Result<T, Trouble> {
         let body = self
             .provider
-            .post(rpc::question(method, parameters))
+            .post_json(rpc::question(method, parameters), MAX_ANSWER_BYTES)
             .await?;
         rpc::answer(&body)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use xmtp_https::{Connections, Endpoint};
 use xmtp_server::config::{ConfigErrors, OwnedSchema};
 use xmtp_server::subsystem::{
     Configure, StartStep, Starting, Subsystem, SubsystemError, TelemetryWords,
@@ -13,7 +14,6 @@ use xmtp_server::subsystem::{
 
 use crate::config::{CHAINS, Chains, Settings, VALIDATION, Validation, caip_2};
 use crate::families::{FAMILIES, OPERATIONS};
-use crate::http::Provider;
 use crate::monitoring;
 use crate::route::Route;
 use crate::verifier::Verifier;
@@ -74,7 +74,10 @@ impl StartStep for AskChains {
                 providers.keys().copied().map(caip_2).collect();
             let mut routes = HashMap::new();
             for (chain_id, url) in providers {
-                routes.insert(chain_id, Route::new(chain_id, Provider::new(url)?));
+                routes.insert(
+                    chain_id,
+                    Route::new(chain_id, Endpoint::new(url, Connections::Kept)?),
+                );
             }
             tracing::info!(chains = routes.len(), "contract wallets are judged");
             context.chain_verifier(Arc::new(Verifier::new(routes, most_verdicts)));

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use xmtp_fixtures::signers::{ContractWallet, Wallet};
+use xmtp_https::{Connections, Endpoint};
 use xmtp_protocol::identity::{ContractSignature, EvmAccount};
 use xmtp_test_support::Anvil;
 use xmtp_test_support::contracts::Owned;
 
-use crate::http::Provider;
 use crate::route::Route;
 use crate::verifier::Verifier;
 
@@ -202,7 +202,7 @@ pub(crate) fn verifier<'a>(providers: impl IntoIterator<Item = (u64, &'a str)>) 
     let routes: HashMap<u64, Route> = providers
         .into_iter()
         .map(|(chain_id, url)| {
-            let provider = Provider::new(url.into()).expect("a provider");
+            let provider = Endpoint::new(url.into(), Connections::Kept).expect("an endpoint");
             (chain_id, Route::new(chain_id, provider))
         })
         .collect();

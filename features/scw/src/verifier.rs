@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::OnceCell;
@@ -34,20 +35,24 @@ impl Verifier {
         self.routes.get(&chain_id).ok_or(ChainFault::NoRoute)
     }
 
-    /// Judges one signature and counts it. `latest` is the latest block of its chain, once somebody has asked.
+    /// Judges one signature and counts it, also in `judged`. `latest` is the latest block of its chain, once somebody has
+    /// asked.
     async fn verify_one(
         &self,
         route: &Route,
         signature: &ContractSignature,
         latest: &OnceCell<u64>,
+        judged: &AtomicUsize,
     ) -> Result<ContractVerdict, ChainFault> {
         let work = self.judge(route, signature, latest);
         let verdict = observed(operation!("scw.verify"), work).await;
-        count(match &verdict {
+        let result = match &verdict {
             Ok(verdict) if verdict.is_valid => "valid",
             Ok(_) => "invalid",
-            Err(_) => "error",
-        });
+            Err(_) => ERROR,
+        };
+        count(result, 1);
+        judged.fetch_add(1, Ordering::Relaxed);
         verdict
     }
 
@@ -80,8 +85,11 @@ impl Verifier {
     }
 }
 
-fn count(result: &'static str) {
-    VERIFICATIONS.count(&[result], 1);
+/// The result of what got no verdict.
+const ERROR: &str = "error";
+
+fn count(result: &'static str, verifications: usize) {
+    VERIFICATIONS.count(&[result], verifications as u64);
 }
 
 impl ChainVerifier for Verifier {
@@ -94,18 +102,22 @@ impl ChainVerifier for Verifier {
             // Without a way to every chain, none is asked.
             let routes: Result<Vec<&Route>, ChainFault> =
                 chains().map(|it| self.route(it)).collect();
-            let routes = routes.inspect_err(|_| count("error"))?;
+            let routes = routes.inspect_err(|_| count(ERROR, signatures.len()))?;
             let latest: HashMap<u64, OnceCell<u64>> =
                 chains().map(|chain| (chain, OnceCell::new())).collect();
-            stream::iter(0..signatures.len())
+            let judged = AtomicUsize::new(0);
+            let verdicts = stream::iter(0..signatures.len())
                 .map(|index| {
                     let signature = &signatures[index];
                     let latest = &latest[&signature.account.chain_id];
-                    self.verify_one(routes[index], signature, latest)
+                    self.verify_one(routes[index], signature, latest, &judged)
                 })
                 .buffered(MAX_QUESTIONS)
                 .try_collect()
-                .await
+                .await;
+            // After a fault the others are not waited for. They got no verdict either.
+            verdicts
+                .inspect_err(|_| count(ERROR, signatures.len() - judged.load(Ordering::Relaxed)))
         })
     }
 

@@ -145,6 +145,42 @@ async fn auth_001_neither_the_method_nor_the_content_type_opens_a_path() {
 }
 
 #[tokio::test]
+async fn auth_002_only_a_preflight_is_answered_without_a_credential() {
+    let backend = Backend::with_auth(ONE_API_KEY).await;
+    let origin = ("origin", "https://app.example.org");
+    let asks = ("access-control-request-method", "POST");
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        for (headers, is_preflight) in [
+            (&[][..], false),
+            (&[origin], false),
+            (&[asks], false),
+            (
+                &[("access-control-request-headers", "authorization"), origin],
+                false,
+            ),
+            (&[origin, asks], true),
+        ] {
+            let request = Request::options(QUERY);
+            let request = headers.iter().fold(request, |request, (name, value)| {
+                request.header(*name, *value)
+            });
+            let request = request.body(Full::default()).expect("legal");
+            let answer = raw::refusable(version, backend.address, request).await;
+            let answer = answer.expect("answered");
+            assert_eq!(answer.status(), 200, "{version:?} {headers:?}");
+            let status = answer.headers().get("grpc-status");
+            let rejected = status.is_some_and(|status| status == "16");
+            assert_eq!(rejected, !is_preflight, "{version:?} {headers:?}");
+            // What is not a preflight is an answer that scripts may read.
+            let exposed = answer
+                .headers()
+                .contains_key("access-control-expose-headers");
+            assert_eq!(exposed, !is_preflight, "{version:?} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn auth_002_no_spelling_of_a_path_leads_past_the_gate() {
     let backend = Backend::with_auth(ONE_API_KEY).await;
     // They only resemble a public path.

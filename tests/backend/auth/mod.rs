@@ -14,7 +14,7 @@ const QUERY: &str = "/xmtp.backend.v1.QueryService/Query";
 const API_KEY: &str = "planted-api-key-of-more-than-32-bytes";
 
 /// A section that admits [`API_KEY`] alone.
-const ONE_API_KEY: &str = "auth.enabled = true
+pub(crate) const ONE_API_KEY: &str = "auth.enabled = true
     auth.api_keys.mobile = \"planted-api-key-of-more-than-32-bytes\"";
 
 /// An `authorization` header with a credential.

@@ -149,3 +149,19 @@ fn auth_016_auth_027_s20_each_entry_that_is_skipped_is_warned_of_without_its_con
         assert!(!everything.contains("planted"), "{everything}");
     });
 }
+
+#[test]
+fn auth_016_many_entries_that_are_skipped_are_one_more_line() {
+    Watch::run(LogLevel::Warn, async |watch| {
+        let mut entries = vec![json!({ "kid": "planted" }); 1000];
+        entries.push(Issuer::new("one").jwk());
+        let publication = Publication::start(&entries).await;
+        let backend = Backend::with_auth(&publication.settings()).await;
+        backend.stop().await;
+        let single = watch.events("a key of the JWKS is not usable and is skipped");
+        assert_eq!(single.len(), 8);
+        let rest = watch.events("more keys of the JWKS are not usable and are skipped");
+        assert_eq!(rest.len(), 1);
+        assert_eq!(rest[0]["more"], 992);
+    });
+}

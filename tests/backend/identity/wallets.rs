@@ -3,8 +3,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time;
 use tonic::{Code, Status};
 use xmtp_fixtures::signers::ContractWallet;
 use xmtp_fixtures::{Asked, IdentityUpdateBuilder, StubChain, envelope, inbox_id_of};
@@ -18,6 +21,7 @@ use xmtp_protocol::proto::xmtp::backend::v1::verify_smart_contract_wallet_signat
 use xmtp_protocol::proto::xmtp::backend::v1::{
     ClientEnvelope, VerifySmartContractWalletSignaturesRequest,
 };
+use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::group_message;
 
 use crate::harness::Backend;
@@ -251,4 +255,55 @@ async fn ident_062_an_update_is_judged_by_the_registered_chain() {
     let asked = stub.asked();
     backend.publish([created_by(0xaa, HEAD.number)]).await;
     assert_eq!(stub.asked(), asked);
+}
+
+/// Counts what it is asked, and answers nothing.
+#[derive(Default)]
+struct Hanging(AtomicUsize);
+
+impl Hanging {
+    fn asked<'a, T: Send + 'a>(&'a self) -> ChainAnswer<'a, T> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+impl ChainVerifier for Hanging {
+    fn verify<'a>(&'a self, _: &'a [ContractSignature]) -> ChainAnswer<'a, Vec<ContractVerdict>> {
+        self.asked()
+    }
+
+    fn block(&self, _: u64, _: Option<u64>) -> ChainAnswer<'_, Block> {
+        self.asked()
+    }
+}
+
+#[tokio::test]
+async fn api_231_no_request_waits_for_chains_for_more_than_a_minute() {
+    let hanging = Arc::new(Hanging::default());
+    let backend = Backend::with_chain("", hanging.clone()).await;
+    let answers = async {
+        tokio::join!(
+            backend.try_publish([created_by(0xaa, HEAD.number)]),
+            verify(&backend, vec![of(1, 0xaa)]),
+        )
+    };
+    let passes = async {
+        eventually("both wait", async || {
+            (hanging.0.load(Ordering::Relaxed) == 2).then_some(())
+        })
+        .await;
+        // The server and the test have one clock.
+        time::pause();
+        time::advance(Duration::from_secs(61)).await;
+        time::resume();
+        time::sleep(Duration::from_secs(30)).await;
+    };
+    let (published, verified) = tokio::select! {
+        answers = answers => answers,
+        () = passes => panic!("they wait on"),
+    };
+    failed(published, Code::Unavailable);
+    failed(verified, Code::Unavailable);
+    assert_eq!(backend.count("envelopes").await, 0);
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
 use xmtp_protocol::TopicKind;
+use xmtp_server::telemetry::Catalogue;
 use xmtp_test_support::payloads::topic;
 use xmtp_test_support::{TestDatabase, eventually};
 
@@ -198,6 +199,15 @@ async fn ops_008_what_is_left_is_sent_at_the_end() {
     let received = collector.received();
     assert_eq!(received.named(PUBLISH).len(), 20, "no span is lost");
     assert_eq!(received.named("db.commit_publish").len(), 20);
+    // And nothing but what is ours: libraries have spans as well, which tell what is in requests.
+    let catalogue = Catalogue::new(&[]);
+    let routes = catalogue.routes().iter().map(|route| route.name());
+    let own: Vec<&str> = routes
+        .chain(catalogue.operations().iter().copied())
+        .collect();
+    for span in received.spans() {
+        assert!(own.contains(&&*span.name), "{}", span.name);
+    }
 }
 
 #[tokio::test]

@@ -101,6 +101,11 @@ fn ops_017_each_request_is_counted_once_by_route_and_status() {
         assert_eq!(sums, after);
         assert_eq!(sums[0], sums[1]);
         assert_eq!(watch.events("request completed").len() as u64, sums[1]);
+        // What only has the method of a preflight is one.
+        let options = http::Request::options("/nothing.Nothing/Nothing")
+            .body(http_body_util::Full::default());
+        raw::refusable(http::Version::HTTP_2, address, options.expect("legal")).await;
+        assert_eq!(watch.sum("grpc_server_started_total"), sums[0] + 1);
         backend.stop().await;
     });
 }

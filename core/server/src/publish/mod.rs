@@ -6,7 +6,7 @@ mod batch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
 use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
@@ -17,6 +17,7 @@ use xmtp_telemetry::{observed, operation};
 
 use batch::{Batch, ENVELOPES, Entry};
 
+use crate::chains::MAX_CHAIN_WAIT;
 use crate::request::{PublishRequest, Undecodable};
 use crate::telemetry::families::PUBLISH_ENVELOPES;
 
@@ -262,6 +263,7 @@ impl Publisher {
 
     /// Judges what is new, with no lock and no transaction held.
     async fn validate<'a>(&self, new: Vec<&'a Entry>) -> Result<Vec<Survivor<'a>>, PublishFailure> {
+        let deadline = Instant::now() + MAX_CHAIN_WAIT;
         let mut survivors = Vec::with_capacity(new.len());
         for entry in new {
             let mut survivor = Survivor {
@@ -274,7 +276,7 @@ impl Publisher {
                 Content::IdentityUpdate { .. } => {
                     let history = self.primary.history(&entry.parsed.topic).await?;
                     survivor.validated_head = Some(history.head);
-                    match self.judge_update(entry, &history).await? {
+                    match self.judge_update(entry, &history, deadline).await? {
                         Ok(associations) => survivor.associations = associations,
                         Err(verdict) => survivor.verdict = Some(verdict),
                     }
@@ -289,11 +291,12 @@ impl Publisher {
         Ok(survivors)
     }
 
-    /// Judges an identity update against the log of its inbox.
+    /// Judges an identity update against the log of its inbox. What waits for a chain past the deadline gets no verdict.
     async fn judge_update(
         &self,
         entry: &Entry,
         history: &History,
+        deadline: Instant,
     ) -> Result<Result<AssociationChanges, Verdict>, PublishFailure> {
         if history.payloads.len() >= self.limits.max_identity_entries {
             return Ok(Err(Verdict::Refused(Refusal::HistoryFull)));
@@ -303,7 +306,10 @@ impl Publisher {
             .identity_update()
             .ok_or(StoreError::invariant("an encoded envelope does not decode"))?;
         let result = self.validator.identity_update(&history.payloads, &update);
-        judged(result.await)
+        match timeout_at(deadline, result).await {
+            Ok(result) => judged(result),
+            Err(_) => Ok(Err(Verdict::Unavailable)),
+        }
     }
 
     /// The transaction. Dropped at any point, it leaves nothing behind (ARC-051).

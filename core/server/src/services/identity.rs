@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 use xmtp_protocol::identity::{
     AccountId, ChainFault, ChainVerifier, ContractSignature, EvmAccount, IdentifierKey,
@@ -16,6 +17,7 @@ use xmtp_telemetry::{observed, operation};
 
 use super::xmtp::backend::v1::identity_service_server::IdentityService;
 use super::{decode, within};
+use crate::chains::MAX_CHAIN_WAIT;
 use crate::request::{GetInboxIdsRequest, VerifySmartContractWalletSignaturesRequest};
 use crate::status;
 
@@ -117,10 +119,9 @@ impl IdentityEndpoint {
         if signatures.is_empty() {
             return Ok(VerifySmartContractWalletSignaturesResponse::default());
         }
-        let verdicts = self
-            .chain
-            .verify(&signatures)
+        let verdicts = timeout(MAX_CHAIN_WAIT, self.chain.verify(&signatures))
             .await
+            .unwrap_or(Err(ChainFault::Unreachable))
             .map_err(status::chain)?;
         // A verifier that leaves one out has not judged it.
         if verdicts.len() != signatures.len() {

@@ -86,7 +86,7 @@ impl QueryEndpoint {
                 envelopes: StoredEnvelope::encode(&envelopes),
                 continuation: Continuation { has_more },
             }),
-            Page::TooLarge => Err(too_large()),
+            Page::TooLarge => Err(status::response_too_long()),
         }
     }
 
@@ -154,7 +154,7 @@ impl QueryEndpoint {
         };
         let mut newest = found
             .map_err(|error| status::store(&error))?
-            .ok_or_else(too_large)?;
+            .ok_or_else(status::response_too_long)?;
         // Any order would do; that of first mention is the least surprising.
         newest.sort_unstable_by_key(|newest| places.get(&newest.metadata.topic));
         Ok(QueryNewestResponse {
@@ -175,9 +175,4 @@ fn newest_result(newest: NewestEnvelope) -> NewestResult {
 fn topic(named: Option<&WireTopic>) -> Result<Topic, Status> {
     let named = named.ok_or_else(|| Status::invalid_argument("topic is absent"))?;
     Topic::parse(&named.topic).map_err(|_| Status::invalid_argument("invalid topic"))
-}
-
-/// What the transport says of a response that it would not send, said before it is built (API-283).
-fn too_large() -> Status {
-    Status::out_of_range("response exceeds byte limit")
 }

@@ -73,7 +73,7 @@ impl SubscriptionEndpoint {
         let streams = self.streams.clone();
         let max_bytes = streams.limits().max_request_bytes;
         let request_id = request_id(&request);
-        let inbound = streaming::messages::<v1::SubscribeRequest>(request, max_bytes)?;
+        let inbound = streaming::messages::<v1::SubscribeRequest>(request, max_bytes);
         let inbound = inbound.map(move |frame| match frame {
             Ok(frame) => client_frame(frame, streams.limits()),
             Err(status) => Err(broken(&status)),
@@ -89,11 +89,11 @@ impl SubscriptionEndpoint {
         let limits = self.streams.limits();
         let request_id = request_id(&request);
         let mut inbound =
-            streaming::messages::<v1::SubscribeStaticRequest>(request, limits.max_request_bytes)?;
+            streaming::messages::<v1::SubscribeStaticRequest>(request, limits.max_request_bytes);
         let request = inbound
             .try_next()
             .await?
-            .ok_or_else(|| Status::internal("request message is missing"))?;
+            .ok_or_else(status::request_missing)?;
         // To the end: the connection is watched for its peer's leaving only then.
         inbound.trailers().await?;
         if request.count(&[TOPICS]).map_err(status::undecodable)? > limits.max_static_topics {

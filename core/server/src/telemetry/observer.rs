@@ -128,3 +128,44 @@ impl Observers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::span::{Attributes, Id};
+    use tracing::{Subscriber, debug_span, error_span, info, info_span};
+    use tracing_subscriber::layer::{Context, SubscriberExt};
+    use tracing_subscriber::registry;
+
+    use super::*;
+
+    /// The names of the spans that it sees.
+    #[derive(Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<&'static str>>>);
+
+    impl<S: Subscriber> Layer<S> for Seen {
+        fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+            self.0.lock().unwrap().push(attributes.metadata().name());
+        }
+
+        fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+            self.0.lock().unwrap().push("an event");
+        }
+    }
+
+    #[test]
+    fn ops_014_spans_of_libraries_are_shown_to_nobody() {
+        let seen = Seen::default();
+        let subscriber = registry().with(seen.clone().with_filter(own_spans()));
+        tracing::subscriber::with_default(subscriber, || {
+            drop(info_span!(target: "h2::proto", "of h2"));
+            drop(error_span!(target: "hyper::proto", "of hyper"));
+            drop(info_span!(target: "tonic::server", "of tonic"));
+            drop(debug_span!(target: "xmtp_server", "below"));
+            info!(target: "xmtp_server", "an event");
+            drop(info_span!(target: "xmtp_server::publish", "own"));
+        });
+        assert_eq!(*seen.0.lock().unwrap(), ["own"]);
+    }
+}

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderName, HeaderValue, Request, Response, Version, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use metrics::{Counter, Gauge, Histogram, Key, Label};
@@ -25,6 +25,8 @@ use tracing::Span;
 use tracing::field::{Empty, display};
 use uuid::Uuid;
 
+use super::cors::is_preflight;
+use super::discard::Discarding;
 use crate::telemetry::catalogue::rpc_labels;
 use crate::telemetry::families::{
     GRPC_CODES, HANDLED, HANDLING, IN_FLIGHT, REQUEST_BYTES, RESPONSE_BYTES, STARTED,
@@ -196,6 +198,11 @@ impl Call {
         &self.book.routes[self.place]
     }
 
+    /// What it sends and gets.
+    pub(super) fn kind(&self) -> RouteKind {
+        self.metrics().route.kind()
+    }
+
     /// The request's span.
     pub(super) fn span(&self) -> &Span {
         &self.span
@@ -287,8 +294,8 @@ impl Book {
         let kind = request.headers().get(header::CONTENT_TYPE);
         let is_grpc_type =
             kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        let is_grpc = request.method() != Method::OPTIONS
-            && (request.version() == Version::HTTP_2 || is_grpc_type);
+        let is_grpc =
+            !is_preflight(request) && (request.version() == Version::HTTP_2 || is_grpc_type);
         if !is_grpc {
             return None;
         }
@@ -369,12 +376,20 @@ where
         let span = call
             .as_ref()
             .map_or_else(Span::none, |call| call.span.clone());
+        let is_stream = call
+            .as_ref()
+            .is_some_and(|call| call.kind() == RouteKind::BidiStream);
+        let request = request.map(|body| Discarding::new(body, is_stream));
         let request = match &call {
             None => request.map(Body::new),
             Some(call) => {
+                let consumed = |body| Consumed {
+                    body,
+                    call: Arc::clone(call),
+                };
+                let mut request = request.map(|body| Body::new(consumed(body)));
                 request.extensions_mut().insert(Arc::clone(call));
-                let call = Arc::clone(call);
-                request.map(|body| Body::new(Consumed { body, call }))
+                request
             }
         };
         ResponseFuture {
@@ -433,7 +448,7 @@ pin_project! {
     /// A request body whose bytes are counted.
     struct Consumed {
         #[pin]
-        body: Incoming,
+        body: Discarding,
         call: Arc<Call>,
     }
 }

@@ -1,23 +1,109 @@
-//! What browsers may send and read (contract of the API, section 11.5).
+//! What browsers may send and read (contract of the API, section 11.5). Any origin, any method. Requested headers are
+//! mirrored: a star would not cover `authorization`.
+//!
+//! Not the library's layer, which takes every `OPTIONS` for a preflight: that would be answered without a credential, and
+//! counted nowhere (AUTH-002).
 
-use http::HeaderName;
-use tower_http::cors::{AllowHeaders, Any, CorsLayer};
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
-use super::calls::REQUEST_ID;
+use futures::future::Either;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use pin_project_lite::pin_project;
+use tonic::body::Body;
+use tower::{Layer, Service};
 
-/// Response headers that scripts may read.
-const EXPOSED: [HeaderName; 4] = [
-    HeaderName::from_static("grpc-status"),
-    HeaderName::from_static("grpc-message"),
-    HeaderName::from_static("grpc-status-details-bin"),
-    REQUEST_ID,
-];
+/// Response headers that scripts may read; `x-request-id` is [`super::calls::REQUEST_ID`].
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("grpc-status,grpc-message,grpc-status-details-bin,x-request-id");
 
-/// Any origin, any method. Requested headers are mirrored: a star would not cover `authorization`.
-pub(super) fn layer() -> CorsLayer {
-    CorsLayer::new()
-        .allow_origin(Any)
-        .allow_methods(Any)
-        .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers(EXPOSED)
+/// What a cache has to tell apart.
+const VARY: HeaderValue = HeaderValue::from_static(
+    "origin, access-control-request-method, access-control-request-headers",
+);
+
+const ANY: HeaderValue = HeaderValue::from_static("*");
+
+/// Whether a request is a browser's question before another one, and nothing else.
+pub(super) fn is_preflight<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    request.method() == Method::OPTIONS
+        && headers.contains_key(header::ORIGIN)
+        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// Answers preflights, and lets scripts read what is answered to others.
+#[derive(Clone, Copy)]
+pub(super) struct CorsLayer;
+
+impl<S> Layer<S> for CorsLayer {
+    type Service = Cors<S>;
+
+    fn layer(&self, inner: S) -> Cors<S> {
+        Cors { inner }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Cors<S> {
+    inner: S,
+}
+
+impl<S> Service<Request<Body>> for Cors<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<Response<Body>, S::Error>>, Readable<S::Future>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if is_preflight(&request) {
+            return Either::Left(ready(Ok(permission(request.headers()))));
+        }
+        Either::Right(Readable {
+            response: self.inner.call(request),
+        })
+    }
+}
+
+/// The answer to a preflight.
+fn permission(asked: &HeaderMap) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, ANY);
+    if let Some(names) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+    }
+    headers.insert(header::VARY, VARY);
+    response
+}
+
+pin_project! {
+    pub(super) struct Readable<F> {
+        #[pin]
+        response: F,
+    }
+}
+
+impl<F, E> Future for Readable<F>
+where
+    F: Future<Output = Result<Response<Body>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let mut response = ready!(self.project().response.poll(context))?;
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        headers.insert(header::VARY, VARY);
+        Poll::Ready(Ok(response))
+    }
 }

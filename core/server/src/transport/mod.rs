@@ -1,14 +1,16 @@
 //! The one port: connections, and the layers that every request passes.
 //!
 //! Outermost first: [calls], CORS, the [gate] of a subsystem, gRPC-Web,
-//! [status capture](status_capture), [deadline], [drain admission](admission), services. Every answer, an early
-//! rejection too, therefore is counted and carries a request id and CORS headers, and no body is read before
-//! admission (contract of the API, section 11.3).
+//! [status capture](status_capture), [deadline], [drain admission](admission), [framing], services. Every answer, an
+//! early rejection too, therefore is counted and carries a request id and CORS headers, and no body is read before
+//! admission (contract of the API, section 11.3). What a refused call still sends is [discarded](discard).
 
 pub(crate) mod admission;
 mod calls;
 mod cors;
 mod deadline;
+mod discard;
+mod framing;
 mod gate;
 mod listener;
 mod opening;
@@ -35,9 +37,16 @@ type Incoming = http::Request<hyper::body::Incoming>;
 pub(crate) type Stack =
     BoxCloneSyncService<Incoming, http::Response<calls::Answer>, std::convert::Infallible>;
 
+/// The services, and what they take.
+pub(crate) struct Services {
+    pub(crate) routes: Routes,
+    /// Most bytes of a message of a request.
+    pub(crate) max_request_bytes: usize,
+}
+
 /// Puts the layers around the services.
 pub(crate) fn stack(
-    routes: Routes,
+    services: Services,
     calls: CallLayer,
     gate: Option<Arc<dyn RequestGate>>,
     admission: Admission,
@@ -48,12 +57,15 @@ pub(crate) fn stack(
     });
     let service = ServiceBuilder::new()
         .layer(calls)
-        .layer(cors::layer())
+        .layer(cors::CorsLayer)
         .option_layer(gate)
         .layer(GrpcWebLayer::new())
         .layer(status_capture::StatusCaptureLayer)
         .layer(deadline::DeadlineLayer)
         .layer(admission::AdmissionLayer(admission))
-        .service(routes.prepare());
+        .layer(framing::FramingLayer {
+            max_request_bytes: services.max_request_bytes,
+        })
+        .service(services.routes.prepare());
     BoxCloneSyncService::new(service)
 }

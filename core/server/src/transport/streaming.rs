@@ -11,7 +11,7 @@ use futures::Stream;
 use http::{Request, Response, header};
 use http_body::{Body as HttpBody, Frame};
 use tonic::body::Body;
-use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataValue};
+use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Status, Streaming};
 
 use super::StreamResponse;
@@ -19,27 +19,14 @@ use crate::frames::Parts;
 use crate::request::{Encoded, EncodedDecoder};
 use crate::status;
 
-/// Name of the header that says how messages are compressed.
-const ENCODING: &str = "grpc-encoding";
-const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
-const IDENTITY: &str = "identity";
-
 /// The messages of a request, none longer than `max_bytes`.
 pub(crate) fn messages<M: 'static>(
     request: Request<Body>,
     max_bytes: usize,
-) -> Result<Streaming<Encoded<M>>, Status> {
-    if let Some(encoding) = request.headers().get(ENCODING)
-        && encoding != IDENTITY
-    {
-        let mut status = Status::unimplemented("compression is not supported");
-        let accepted = MetadataValue::from_static(IDENTITY);
-        status.metadata_mut().insert(ACCEPT_ENCODING, accepted);
-        return Err(status);
-    }
+) -> Streaming<Encoded<M>> {
     let body = request.into_body();
     let decoder = EncodedDecoder::default();
-    Ok(Streaming::new_request(decoder, body, None, Some(max_bytes)))
+    Streaming::new_request(decoder, body, None, Some(max_bytes))
 }
 
 /// The answer of a call. No drain waits for its end: the stream is told to end instead.

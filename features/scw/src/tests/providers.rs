@@ -9,10 +9,10 @@ use std::time::Duration;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant, timeout};
+use xmtp_https::{Connections, Endpoint};
 use xmtp_protocol::identity::{Block, ChainFault, ChainVerifier, ContractSignature};
 
-use crate::http::MAX_ANSWER_BYTES;
-use crate::route::{MAX_DURATION, MAX_QUESTIONS};
+use crate::route::{MAX_ANSWER_BYTES, MAX_DURATION, MAX_QUESTIONS};
 use crate::testing::{Act, CHAIN_ID, Fake, SECRET, block, quantity, signature, verifier};
 use crate::verifier::Verifier;
 
@@ -235,7 +235,7 @@ async fn sec_042_a_verdict_at_a_block_is_kept_and_one_at_the_latest_neither_kept
 #[tokio::test]
 async fn sec_042_as_many_verdicts_are_kept_as_configured() {
     let fake = Fake::start(|_, _| None).await;
-    let provider = crate::http::Provider::new(fake.url.clone().into()).unwrap();
+    let provider = Endpoint::new(fake.url.clone().into(), Connections::Kept).unwrap();
     let routes = [(CHAIN_ID, crate::route::Route::new(CHAIN_ID, provider))];
     let verifier = Verifier::new(routes.into(), std::num::NonZeroUsize::MIN);
     for byte in [1, 1, 2, 1] {
@@ -396,7 +396,15 @@ async fn ops_016_each_verification_is_counted_once_by_its_result() {
     let _ = verifier.verify(&[signature(1, None)]).await;
     let mut elsewhere = signature(1, None);
     elsewhere.account.chain_id = 1;
-    let _ = verifier.verify(&[elsewhere]).await;
+    let _ = verifier.verify(&[elsewhere.clone()]).await;
+    // Without a way to one chain nobody is asked about any: three more errors.
+    let mixed = [signature(2, Some(1)), elsewhere, signature(3, Some(1))];
+    let _ = verifier.verify(&mixed).await;
+    // One fault is the answer for all: what was judged before it, and what gets no verdict after it.
+    let mut many: Vec<_> = (0..40).map(|byte| signature(byte, None)).collect();
+    many[0].block_number = Some(1);
+    many[1].block_number = Some(3);
+    let _ = verifier.verify(&many).await;
     let counted = snapshots.snapshot().into_vec();
     let count = |result: &str| {
         let found = counted.iter().find(|(key, ..)| {
@@ -408,7 +416,11 @@ async fn ops_016_each_verification_is_counted_once_by_its_result() {
             _ => 0,
         }
     };
-    assert_eq!(["valid", "invalid", "error"].map(count), [3, 3, 2]);
+    let counts = ["valid", "invalid", "error"].map(count);
+    assert_eq!(counts[1], 3);
+    assert_eq!(counts.iter().sum::<u64>(), 8 + 3 + 40);
+    // Questions are put sixteen at a time, so of the forty some twenty were never put.
+    assert!(counts[2] > 2 + 3 + 20, "{counts:?}");
 }
 
 /// Where the log of a test goes.
