@@ -52,7 +52,7 @@ pub(crate) fn run(
     let mut observers = server
         .observe(&metrics, level)
         .map_err(ServeError::Subsystem)?;
-    install_logging(server.catalogue(), level, format, &mut observers)?;
+    let log = install_logging(server.catalogue(), level, format, &mut observers)?;
     subsystems::warn_of_what_is_ignored();
     let exit_limit = server.exit_limit();
     let mut watch = signals::watch(exit_limit, tell)?;
@@ -86,5 +86,6 @@ pub(crate) fn run(
     let gone = asked.map_or(Duration::ZERO, |asked| asked.elapsed());
     let left = exit_limit.saturating_sub(EXIT_RESERVE + gone);
     observers.flush(left.min(FLUSH_LIMIT));
+    drop(log);
     outcome
 }

@@ -1,5 +1,5 @@
-//! Signals, and the bound on what follows them. On a thread of its own: where every thread of the server hangs, as in
-//! writes to a log that nobody reads, nothing else notices a signal or a time limit (OPS-008).
+//! Signals, and the bound on what follows them. On a thread of its own: where every thread of the server hangs,
+//! nothing else notices a signal or a time limit (OPS-008).
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -495,7 +495,6 @@ impl RunningServer {
         serving.readiness.drain();
         serving.admission.close();
         serving.end_streams.cancel();
-        // Said once it is so: a log that nobody reads may keep its writer.
         tracing::info!("draining");
         if timeout(serving.drain, serving.admission.drained())
             .await

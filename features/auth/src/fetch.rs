@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use url::Url;
 use xmtp_https::{Connections, Endpoint, Fault, NoTls};
 
-use crate::jwks::{self, Jwks, Skipped};
+use crate::jwks;
 use crate::keys::KeySet;
 
 /// The whole fetch.
@@ -30,14 +30,6 @@ pub(crate) enum FetchError {
     NoUsableKey,
 }
 
-/// What a fetch gave.
-pub(crate) struct Fetched {
-    /// The usable keys, of which there is at least one.
-    pub(crate) keys: Result<KeySet, FetchError>,
-    /// What of the document is no key for here.
-    pub(crate) skipped: Skipped,
-}
-
 /// Fetches one URL.
 pub(crate) struct Fetcher(Endpoint);
 
@@ -48,27 +40,14 @@ impl Fetcher {
         Ok(Self(Endpoint::new(url, Connections::Closed)?))
     }
 
-    /// Fetches the document.
-    pub(crate) async fn fetch(&self) -> Fetched {
-        match self.jwks().await {
-            Ok(Jwks { keys, skipped }) => Fetched {
-                keys: if keys.keys().is_empty() {
-                    Err(FetchError::NoUsableKey)
-                } else {
-                    Ok(keys)
-                },
-                skipped,
-            },
-            Err(error) => Fetched {
-                keys: Err(error),
-                skipped: Skipped::default(),
-            },
-        }
-    }
-
-    async fn jwks(&self) -> Result<Jwks, FetchError> {
+    /// Fetches the document, and answers its usable keys, of which there is at least one.
+    pub(crate) async fn fetch(&self) -> Result<KeySet, FetchError> {
         let document = timeout(MAX_DURATION, self.0.get(MAX_BYTES)).await;
         let document = document.map_err(|_| Fault::Timeout)??;
-        jwks::parse(&document).ok_or(FetchError::NotAJwks)
+        let keys = jwks::parse(&document).ok_or(FetchError::NotAJwks)?;
+        if keys.keys().is_empty() {
+            return Err(FetchError::NoUsableKey);
+        }
+        Ok(keys)
     }
 }

@@ -22,66 +22,38 @@ struct Document {
     keys: Vec<Value>,
 }
 
-/// What a document has for here.
-pub(crate) struct Jwks {
-    /// The first 64 usable keys.
-    pub(crate) keys: KeySet,
-    pub(crate) skipped: Skipped,
-}
-
-/// What of a document is not kept.
-#[derive(Default)]
-pub(crate) struct Skipped {
-    /// Key ids of the first unusable entries, as far as they are shown; `None` for an entry without one.
-    first: Vec<Option<String>>,
-    unusable: usize,
-    /// Usable keys beyond those that are kept.
-    left_out: usize,
-}
-
-impl Skipped {
-    /// Warns of the first entries one by one, and of the rest by their number.
-    pub(crate) fn warn(&self) {
-        for kid in &self.first {
-            let kid = kid.as_deref();
-            tracing::warn!(kid, "a key of the JWKS is not usable and is skipped");
-        }
-        let more = self.unusable - self.first.len();
-        if more > 0 {
-            tracing::warn!(more, "more keys of the JWKS are not usable and are skipped");
-        }
-        if self.left_out > 0 {
-            tracing::warn!(
-                kept = MAX_KEYS,
-                left_out = self.left_out,
-                "the JWKS has more usable keys than are kept"
-            );
-        }
-    }
-}
-
-/// Reads a document; `None` where it is no JWKS.
-pub(crate) fn parse(document: &[u8]) -> Option<Jwks> {
+/// The first 64 usable keys of a document; `None` where it is no JWKS. Warns of the first entries that are skipped one by
+/// one, and of the rest by their number.
+pub(crate) fn parse(document: &[u8]) -> Option<KeySet> {
     let Document { keys: entries } = serde_json::from_slice(document).ok()?;
     let mut keys = Vec::new();
-    let mut skipped = Skipped::default();
+    let (mut unusable, mut left_out) = (0_usize, 0_usize);
     for entry in &entries {
         match key(entry) {
-            None => {
-                skipped.unusable += 1;
-                if skipped.first.len() < MAX_WARNINGS {
-                    let kid = entry.get("kid").and_then(Value::as_str);
-                    skipped.first.push(kid.map(|kid| shown(kid).to_owned()));
-                }
-            }
             Some(key) if keys.len() < MAX_KEYS => keys.push(key),
-            Some(_) => skipped.left_out += 1,
+            Some(_) => left_out += 1,
+            None => {
+                if unusable < MAX_WARNINGS {
+                    let kid = entry.get("kid").and_then(Value::as_str).map(shown);
+                    tracing::warn!(kid, "a key of the JWKS is not usable and is skipped");
+                }
+                unusable += 1;
+            }
         }
     }
-    Some(Jwks {
-        keys: KeySet::new(keys),
-        skipped,
-    })
+    let more = unusable.saturating_sub(MAX_WARNINGS);
+    if more > 0 {
+        tracing::warn!(more, "more keys of the JWKS are not usable and are skipped");
+    }
+    if left_out > 0 {
+        let kept = MAX_KEYS;
+        tracing::warn!(
+            kept,
+            left_out,
+            "the JWKS has more usable keys than are kept"
+        );
+    }
+    Some(KeySet::new(keys))
 }
 
 /// What a warning shows of a key id: its first 32 bytes, cut between characters.
@@ -154,8 +126,7 @@ mod tests {
 
     fn parsed(entries: &[Value]) -> Vec<Key> {
         let document = json!({ "keys": entries, "more": 1 }).to_string();
-        let jwks = parse(document.as_bytes()).unwrap();
-        jwks.keys.keys().to_vec()
+        parse(document.as_bytes()).unwrap().keys().to_vec()
     }
 
     /// The entry of `issuer` with some members replaced, and those that are null left out.
@@ -270,7 +241,7 @@ mod tests {
         ] {
             assert!(parse(document).is_none());
         }
-        assert!(parse(b"{\"keys\":[]}").unwrap().keys.keys().is_empty());
+        assert!(parse(b"{\"keys\":[]}").unwrap().keys().is_empty());
     }
 
     #[test]

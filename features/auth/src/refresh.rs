@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::dispatcher::{self, Dispatch};
 
 use crate::families::REFRESHES;
-use crate::fetch::{FetchError, Fetched, Fetcher};
-use crate::jwks::Skipped;
+use crate::fetch::{FetchError, Fetcher};
 use crate::keys::{CurrentKeys, KeySet};
 
 /// Attempts at the start.
@@ -57,9 +54,7 @@ pub(crate) struct Loaded {
 pub(crate) async fn load(fetcher: Fetcher, schedule: Schedule) -> Result<Loaded, NotLoaded> {
     let mut attempt = 1;
     loop {
-        let (keys, report) = fetch(&fetcher).await;
-        report.log();
-        match keys {
+        match fetch(&fetcher).await {
             Ok(keys) => {
                 return Ok(Loaded {
                     fetcher,
@@ -85,13 +80,12 @@ impl Loaded {
     /// # Errors
     /// The deadline has passed; what is being fetched then does not matter any more.
     pub(crate) async fn keep_fresh(mut self) -> Result<(), Stale> {
-        let mut log = Log(None);
         loop {
             let fetched = async {
                 sleep(self.pause()).await;
                 fetch(&self.fetcher).await
             };
-            let (keys, report) = tokio::select! {
+            let keys = tokio::select! {
                 biased;
                 () = sleep_until(self.deadline) => return Err(Stale),
                 fetched = fetched => fetched,
@@ -100,7 +94,6 @@ impl Loaded {
                 self.keys.replace(keys);
                 self.deadline = self.schedule.deadline();
             }
-            log.write(report);
         }
     }
 
@@ -111,59 +104,19 @@ impl Loaded {
     }
 }
 
-/// One attempt, counted, and what there is to say of it.
-async fn fetch(fetcher: &Fetcher) -> (Result<KeySet, FetchError>, Report) {
-    let Fetched { keys, skipped } = fetcher.fetch().await;
+/// One attempt, counted and logged.
+async fn fetch(fetcher: &Fetcher) -> Result<KeySet, FetchError> {
+    let keys = fetcher.fetch().await;
     REFRESHES.count(&[if keys.is_ok() { "ok" } else { "error" }], 1);
-    let outcome = match &keys {
-        Ok(keys) => Ok(keys.keys().len()),
-        Err(error) => Err(*error),
-    };
-    (keys, Report { outcome, skipped })
-}
-
-/// What the log says of an attempt.
-struct Report {
-    /// How many keys it gave.
-    outcome: Result<usize, FetchError>,
-    skipped: Skipped,
-}
-
-impl Report {
-    fn log(&self) {
-        self.skipped.warn();
-        match self.outcome {
-            Ok(keys) => tracing::debug!(keys, "the JWKS is fetched"),
-            Err(error) => tracing::warn!(cause = %error, "the JWKS cannot be fetched"),
-        }
+    match &keys {
+        Ok(keys) => tracing::debug!(keys = keys.keys().len(), "the JWKS is fetched"),
+        Err(error) => tracing::warn!(cause = %error, "the JWKS cannot be fetched"),
     }
-}
-
-/// Writes reports on a thread that may wait. Where nobody reads the log a line takes for ever to write, and whoever writes
-/// it would never see the stale deadline.
-struct Log(Option<JoinHandle<()>>);
-
-impl Log {
-    /// A report that comes while another cannot be written is left out: they say the same.
-    fn write(&mut self, report: Report) {
-        if self
-            .0
-            .as_ref()
-            .is_some_and(|writing| !writing.is_finished())
-        {
-            return;
-        }
-        let dispatch = dispatcher::get_default(Dispatch::clone);
-        let write = move || dispatcher::with_default(&dispatch, || report.log());
-        self.0 = Some(spawn_blocking(write));
-    }
+    keys
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex, mpsc};
-
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use serde_json::{Value, json};
     use xmtp_https::Fault;
@@ -189,7 +142,7 @@ mod tests {
 
     async fn fetched(server: &JwksServer) -> Result<usize, FetchError> {
         let fetcher = Fetcher::new(server.url.clone()).unwrap();
-        let keys = fetcher.fetch().await.keys;
+        let keys = fetcher.fetch().await;
         keys.map(|keys| keys.keys().len())
     }
 
@@ -264,7 +217,7 @@ mod tests {
         let mut url = server.url.clone();
         // Nobody listens there.
         url.set_port(Some(1)).unwrap();
-        let refused = Fetcher::new(url).unwrap().fetch().await.keys;
+        let refused = Fetcher::new(url).unwrap().fetch().await;
         assert_eq!(refused.unwrap_err(), Fault::Connect.into());
     }
 
@@ -362,47 +315,6 @@ mod tests {
                 .to_string()
                 .starts_with("auth.jwks_max_stale_seconds: ")
         );
-    }
-
-    /// A log that nobody reads until the sender is gone, or so late that the test has failed.
-    #[derive(Clone)]
-    struct Unread(Arc<Mutex<mpsc::Receiver<()>>>);
-
-    impl io::Write for Unread {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _ = self.0.lock().unwrap().recv_timeout(Duration::from_secs(20));
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[tokio::test]
-    async fn auth_019_a_log_that_nobody_reads_does_not_hold_up_the_stale_deadline() {
-        // With one subscriber alone, a thread of another test could silence what this one listens to.
-        let _second = Dispatch::new(tracing::subscriber::NoSubscriber::new());
-        let (reads, log) = mpsc::channel();
-        let log = Unread(Arc::new(Mutex::new(log)));
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
-            .with_writer(move || log.clone())
-            .finish();
-        let schedule = Schedule {
-            max_stale: Duration::from_millis(500),
-            ..SCHEDULE
-        };
-        let failure = Reply::Head("500 Oops".to_owned());
-        let server = JwksServer::start([document(&[jwk("one")]), failure]).await;
-        let fetcher = Fetcher::new(server.url.clone()).unwrap();
-        let loaded = load(fetcher, schedule).await.expect("it works");
-        let _logging = tracing::subscriber::set_default(subscriber);
-        let start = Instant::now();
-        loaded.keep_fresh().await.expect_err("the deadline passes");
-        assert!(start.elapsed() < Duration::from_secs(15), "it was held up");
-        assert!(server.requests().len() > 3, "attempts went on");
-        drop(reads);
     }
 
     #[tokio::test]

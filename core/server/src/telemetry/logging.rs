@@ -15,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
+use super::log_writer::{self, LogWriter};
 use super::{Catalogue, Observers, operations};
 use crate::config::sections::{LogFormat, LogLevel};
 
@@ -31,7 +32,7 @@ pub struct LoggingError(#[from] TryInitError);
 pub(super) const OWN_TARGETS: &str = "xmtp_";
 
 /// Installs the pipeline of the process, with what `observers` see of it. The level filters what is printed, not what
-/// is recorded.
+/// is recorded. What is logged is written while the value lives; with it go, within a second, the last lines.
 ///
 /// # Errors
 /// [`LoggingError`] on a second call.
@@ -40,20 +41,21 @@ pub fn install_logging(
     level: LogLevel,
     format: LogFormat,
     observers: &mut Observers,
-) -> Result<(), LoggingError> {
+) -> Result<LogWriter, LoggingError> {
     let colours = std::io::stdout().is_terminal();
+    let (lines, writer) = log_writer::to_standard_output();
     let registry = tracing_subscriber::registry();
     // An absent layer is not left out: it would have every span of a stream kept, though nobody wants it.
     match observers.layer() {
         None => registry
-            .with(layers(catalogue, level, format, colours, std::io::stdout))
+            .with(layers(catalogue, level, format, colours, lines))
             .try_init()?,
         Some(observing) => registry
             .with(observing)
-            .with(layers(catalogue, level, format, colours, std::io::stdout))
+            .with(layers(catalogue, level, format, colours, lines))
             .try_init()?,
     }
-    Ok(())
+    Ok(writer)
 }
 
 /// The pipeline: what is written to `writer`, and the durations of operations, which go to the metrics

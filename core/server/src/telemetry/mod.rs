@@ -4,6 +4,7 @@
 pub mod catalogue;
 pub(crate) mod families;
 mod listener;
+mod log_writer;
 mod logging;
 mod metrics;
 pub mod monitoring;
@@ -14,6 +15,7 @@ pub mod trace_context;
 
 pub use catalogue::Catalogue;
 pub(crate) use listener::{Telemetry, TelemetryListener};
+pub use log_writer::LogWriter;
 pub(crate) use logging::STREAM;
 pub use logging::{LoggingError, install_logging, layers};
 pub use metrics::{Metrics, MetricsError};
