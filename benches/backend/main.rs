@@ -14,6 +14,8 @@ mod clients;
 #[path = "../../tests/backend/otlp/collector.rs"]
 mod collector;
 mod figures;
+#[cfg(feature = "full")]
+mod full_build;
 mod identity;
 mod pgbench;
 mod publish;
@@ -55,6 +57,8 @@ const PARTS: &[Part] = &[
     ("auth", || auth::measure().boxed_local()),
     #[cfg(feature = "otlp")]
     ("tracing", || traces::measure().boxed_local()),
+    #[cfg(feature = "full")]
+    ("full-build", || full_build::measure().boxed_local()),
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 //! The program, serving one database.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
@@ -33,6 +34,11 @@ impl Server {
 
     /// Serves the database at `url` with these settings and no other.
     pub(crate) async fn with(url: &str, settings: &str) -> Self {
+        Self::of(env!("CARGO_BIN_EXE_xmtp-backend"), url, settings).await
+    }
+
+    /// The same, by another build of the program.
+    pub(crate) async fn of(program: impl AsRef<OsStr>, url: &str, settings: &str) -> Self {
         let address = free_address();
         let document = format!(
             "server.identifier = \"org.example.bench\"\n\
@@ -40,7 +46,7 @@ impl Server {
              database.url = {url:?}\n\
              {settings}\n"
         );
-        let mut child = Command::new(env!("CARGO_BIN_EXE_xmtp-backend"))
+        let mut child = Command::new(program)
             .args(["serve", "--config", &document])
             .env_remove("XMTP_CONFIG")
             .stdin(Stdio::null())

@@ -20,6 +20,8 @@ use crate::server::{Server, connect};
 const STREAMS: u32 = 1000;
 const STREAMS_OF_A_CONNECTION: usize = 100;
 const ROWS: u32 = 100;
+/// Lets one connection have that many.
+pub(crate) const SETTINGS: &str = "limits.max_http2_streams = 1000";
 const ROUNDS: usize = 3;
 const CIPHERTEXT: [u8; 960] = [0x5a; 960];
 
@@ -27,15 +29,15 @@ const LEAST_RATIO: f64 = 0.4;
 
 pub(crate) async fn measure() -> Verdict {
     let database = TestDatabase::create().await;
-    let server = Server::start(&database, "limits.max_http2_streams = 1000").await;
+    let server = Server::start(&database, SETTINGS).await;
     let bare = BareServer::start().await;
     println!("{ROWS} rows to {STREAMS} streams: deliveries a second");
     println!("{:>6}  {:>9}  {:>9}", "round", "backend", "bare");
     let (mut ours, mut bares) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let number = u32::try_from(round).expect("few rounds");
-        let (delivered, row) = backend(&server, number).await;
-        let figures = (delivered, broadcast(&bare, row).await);
+        let delivered = deliver(&server, number).await;
+        let figures = (delivered, broadcast(&bare, row(number)).await);
         println!("{round:>6}  {:>9.0}  {:>9.0}", figures.0, figures.1);
         if round > 0 {
             ours.push(figures.0);
@@ -53,8 +55,8 @@ fn rate(begin: Instant) -> f64 {
     f64::from(STREAMS * ROWS) / begin.elapsed().as_secs_f64()
 }
 
-/// Deliveries a second, and the bytes of a row.
-async fn backend(server: &Server, round: u32) -> (f64, Bytes) {
+/// Deliveries a second of a backend that is set up for so many streams of a connection.
+pub(crate) async fn deliver(server: &Server, round: u32) -> f64 {
     let mut streams = Vec::new();
     for _ in 0..STREAMS as usize / STREAMS_OF_A_CONNECTION {
         let channel = server.connect().await;
@@ -71,7 +73,7 @@ async fn backend(server: &Server, round: u32) -> (f64, Bytes) {
     }
     publish(client, round).await;
     tasks.join_all().await;
-    (rate(begin), row(round))
+    rate(begin)
 }
 
 async fn publish(mut client: PublishServiceClient<Channel>, round: u32) {
