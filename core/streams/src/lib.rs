@@ -196,7 +196,6 @@ impl Streams {
 
     /// Waits until every stream and both tasks have ended; only after the shutdown token was cancelled.
     pub async fn stopped(&self) {
-        self.shared.pace.hurry();
         self.tasks.close();
         self.tasks.wait().await;
     }

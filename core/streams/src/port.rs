@@ -90,6 +90,11 @@ impl Mailbox {
         &self.port
     }
 
+    /// Why somebody has ended the session, if somebody has.
+    pub(crate) fn end(&self) -> Option<End> {
+        lock(&self.port.arrived).end
+    }
+
     /// Waits for the next rows, or for somebody to end the session. Cancel-safe.
     pub(crate) async fn recv(&mut self) -> Result<Vec<LiveRow>, End> {
         loop {

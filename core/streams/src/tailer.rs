@@ -118,6 +118,7 @@ impl Recovery {
     pub(crate) async fn run(self, first: Generation, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.generations(first)).await;
         self.shared.registry.refuse(End::Shutdown, End::Shutdown);
+        self.shared.pace.hurry();
     }
 
     async fn generations(&self, mut generation: Generation) {

@@ -2,6 +2,7 @@
 
 mod challenge;
 mod inbound;
+mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turn;
@@ -30,6 +31,7 @@ use crate::settings::{FIRST_TURN_TOPICS, Limits, Rate};
 use crate::{End, Shared, metrics};
 use challenge::Challenge;
 use inbound::{ClientFrames, Inbound};
+use steps::Steps;
 use turn::Turn;
 
 /// The two kinds of stream.
@@ -61,6 +63,8 @@ pub(crate) struct Session {
     turn: Turn,
     /// Topics of the next turn: about as many as fill its frame, since rows beyond are looked up in vain.
     turn_topics: usize,
+    /// Topics worked on since the stream last rested.
+    taken: usize,
     /// Registered topics whose targets are being read.
     pending: Option<Pending>,
     /// Why the stream ends; what it is while the stream lives is said of a cancelled task.
@@ -148,6 +152,7 @@ impl Session {
             ready: VecDeque::new(),
             turn: Turn::Idle,
             turn_topics: FIRST_TURN_TOPICS,
+            taken: 0,
             pending: None,
             end: End::Shutdown,
         };
@@ -165,6 +170,8 @@ impl Session {
                 Ok(()) => self.serve(Some(&mut control)).await,
                 Err(end) => end,
             };
+            // Nothing more is read of the client.
+            drop(control);
             self.close(end).await;
         }
         .instrument(Span::current())
@@ -177,10 +184,14 @@ impl Session {
     ) -> impl Future<Output = ()> + Send {
         async move {
             self.log_mutation(positions.len(), 0);
-            self.register(Acknowledgement::StartedStatic, positions)
+            let registered = self
+                .register(Acknowledgement::StartedStatic, positions)
                 .boxed()
                 .await;
-            let end = self.serve(None).await;
+            let end = match registered {
+                Ok(()) => self.serve(None).await,
+                Err(end) => end,
+            };
             self.close(end).await;
         }
         .instrument(Span::current())
@@ -195,11 +206,22 @@ impl Session {
         self.pending = None;
         self.turn = Turn::Idle;
         metrics::topics_released(self.topics.len());
-        let mut steps = self.shared.pace.begin();
         for (feed, registration) in self.topics.drain() {
-            steps.step().await;
+            // It is over already.
+            let _ = self.shared.pace.step(&mut self.taken, || None).await;
             self.shared.registry.deregister(&feed, registration.id);
         }
+    }
+
+    /// Before work on one of what may be many topics.
+    async fn step(&mut self) -> Result<(), End> {
+        let mut steps = Steps {
+            pace: &self.shared.pace,
+            taken: &mut self.taken,
+            output: &self.output,
+            mailbox: &self.mailbox,
+        };
+        steps.step().await
     }
 
     /// Handles events until one ends the stream. What only an update needs is boxed: an idle stream keeps this
@@ -360,12 +382,17 @@ impl Session {
             self.topics.len(),
             registered,
             limits,
-            self.shared.pace.begin(),
+            &mut Steps {
+                pace: &self.shared.pace,
+                taken: &mut self.taken,
+                output: &self.output,
+                mailbox: &self.mailbox,
+            },
         )
         .await
         .inspect_err(|_| metrics::update(UpdateOutcome::Invalid))?;
         control.last_id = checked.id;
-        let removed = self.remove(&checked.removes).await;
+        let removed = self.remove(&checked.removes).await?;
         let new = checked.new;
         metrics::update(UpdateOutcome::Applied);
         self.log_mutation(new.len(), removed);
@@ -376,8 +403,7 @@ impl Session {
             });
         }
         self.register(Acknowledgement::Applied { id: checked.id }, new)
-            .await;
-        Ok(())
+            .await
     }
 
     /// Registers topics, and only then asks for their heads (ARC-076).
@@ -385,16 +411,18 @@ impl Session {
         &mut self,
         acknowledgement: Acknowledgement,
         positions: Vec<(Topic, SequenceId)>,
-    ) {
-        metrics::topics_registered(positions.len());
+    ) -> Result<(), End> {
         let topics: Vec<Topic> = positions.iter().map(|(topic, _)| *topic).collect();
+        let before = self.topics.len();
         self.topics.reserve(positions.len());
         let mut feeds = Vec::with_capacity(positions.len());
-        let shared = Arc::clone(&self.shared);
-        let mut steps = shared.pace.begin();
+        let mut registered = Ok(());
         for (topic, after) in positions {
-            steps.step().await;
-            let registry = &shared.registry;
+            registered = self.step().await;
+            if registered.is_err() {
+                break;
+            }
+            let registry = &self.shared.registry;
             let (feed, id) = registry.register(self.mailbox.port(), topic, after);
             feeds.push(feed.clone());
             self.topics.insert(
@@ -406,6 +434,9 @@ impl Session {
                 },
             );
         }
+        metrics::topics_registered(self.topics.len() - before);
+        registered?;
+        let shared = Arc::clone(&self.shared);
         let heads = async move {
             let reads = shared.reads.clone();
             let read = async move { reads.heads(&topics).await };
@@ -417,6 +448,7 @@ impl Session {
             feeds,
             heads,
         });
+        Ok(())
     }
 
     /// Says the targets; from here on the topics may deliver.
@@ -439,24 +471,24 @@ impl Session {
             Acknowledgement::Applied { id } => Frame::Applied { id, targets },
             Acknowledgement::StartedStatic => Frame::StartedStatic(targets),
         })?;
-        let shared = Arc::clone(&self.shared);
-        let mut steps = shared.pace.begin();
         for (feed, through) in feeds.into_iter().zip(heads) {
-            steps.step().await;
+            self.step().await?;
             self.settle(feed, through);
         }
         Ok(())
     }
 
     /// Drops topics and everything meant for them; says how many were registered.
-    async fn remove(&mut self, topics: &[Topic]) -> usize {
+    async fn remove(&mut self, topics: &[Topic]) -> Result<usize, End> {
         let mut removed = 0;
-        let shared = Arc::clone(&self.shared);
-        let mut steps = shared.pace.begin();
+        let mut stepped = Ok(());
         for topic in topics {
-            steps.step().await;
+            stepped = self.step().await;
+            if stepped.is_err() {
+                break;
+            }
             if let Some((feed, registration)) = self.topics.remove_entry(topic) {
-                shared.registry.deregister(&feed, registration.id);
+                self.shared.registry.deregister(&feed, registration.id);
                 removed += 1;
             }
         }
@@ -471,7 +503,7 @@ impl Session {
                 self.ready.push_front(feed);
             }
         }
-        removed
+        stepped.map(|()| removed)
     }
 
     /// Queues a topic that owes history, known to reach to `through`, or switches it to direct rows.

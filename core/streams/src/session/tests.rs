@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use xmtp_protocol::{Topic, TopicKind};
@@ -14,6 +15,7 @@ use xmtp_store::Primary;
 use xmtp_test_support::{TestDatabase, eventually};
 
 use super::{Kind, Session};
+use crate::pace::DOSE;
 use crate::{
     ClientFrame, End, Frame, Interest, Limits, OutputStream, Rate, Settings, Shared, Streams,
     Update,
@@ -136,13 +138,68 @@ impl Client {
     }
 }
 
+/// An update that needs a rest, and one that does not.
+fn many(id: u64) -> ClientFrame {
+    let interest = |number: usize| Interest {
+        topic: Some(group(&(number as u128).to_be_bytes())),
+        after: 0,
+    };
+    ClientFrame::Update(Update {
+        id,
+        adds: (0..=DOSE).map(interest).collect(),
+        removes: Vec::new(),
+        encoded_len: 0,
+    })
+}
+
+/// An instance that lets streams have many topics.
+async fn roomy() -> Instance {
+    let mut settings = settings();
+    settings.limits.max_update_adds = 2 * DOSE;
+    settings.limits.max_stream_topics = 2 * DOSE;
+    Instance::start(settings).await
+}
+
+const A_WHILE: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn arc_074_work_on_many_topics_rests_and_few_wait_for_nobody() {
+    let instance = roomy().await;
+    let turns = instance.shared.pace.all_turns().await;
+    let mut patient = instance.open().await;
+    patient.send(many(2));
+    let waits = timeout(A_WHILE, patient.next()).await.is_err();
+    assert!(waits, "for its turn");
+    let _few = instance.open().await;
+    drop(turns);
+    let applied = patient.next().await;
+    assert!(matches!(applied, Some(Ok(Frame::Applied { id: 2, .. }))));
+}
+
+#[tokio::test]
+async fn ops_007_a_stream_that_rests_is_told_of_the_shutdown_at_once() {
+    let instance = roomy().await;
+    let _turns = instance.shared.pace.all_turns().await;
+    let mut client = instance.open().await;
+    client.send(many(2));
+    let waits = timeout(A_WHILE, client.next()).await.is_err();
+    assert!(waits, "for its turn");
+    instance.shutdown.cancel();
+    assert_eq!(client.end().await, End::Shutdown);
+    instance.streams.stopped().await;
+}
+
 /// What a client does to be ended.
 type Provoke = fn(&mut Client);
 
+fn group(id: &[u8; 16]) -> Bytes {
+    let topic = Topic::new(TopicKind::GroupMessage, id).unwrap();
+    Bytes::copy_from_slice(topic.as_bytes())
+}
+
 fn interest(byte: u8) -> Interest {
-    let topic = Topic::new(TopicKind::GroupMessage, &[byte; 16]).unwrap();
     Interest {
-        topic: Some(Bytes::copy_from_slice(topic.as_bytes())),
+        topic: Some(group(&[byte; 16])),
         after: 0,
     }
 }

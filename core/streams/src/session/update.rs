@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::pace::Steps;
+use super::steps::Steps;
 use crate::settings::Limits;
 use crate::{End, Interest, Update};
 
@@ -19,15 +19,15 @@ pub(crate) struct CheckedUpdate {
     pub(crate) removes: Vec<Topic>,
 }
 
-/// Checks an update against the stream's last id and registrations, in the contract's order. Lets others run
-/// meanwhile: 100,000 topics take their time.
+/// Checks an update against the stream's last id and registrations, in the contract's order. Each topic is a step:
+/// 100,000 take their time.
 pub(crate) async fn check(
     update: &Update,
     last_id: u64,
     registered: usize,
     is_registered: impl Fn(&Topic) -> bool,
     limits: &Limits,
-    mut steps: Steps<'_>,
+    steps: &mut Steps<'_>,
 ) -> Result<CheckedUpdate, End> {
     if update.id <= last_id
         || update.adds.len() > limits.max_update_adds
@@ -38,7 +38,7 @@ pub(crate) async fn check(
     let mut named = HashSet::with_capacity(update.adds.len());
     let mut new = Vec::with_capacity(update.adds.len());
     for interest in &update.adds {
-        steps.step().await;
+        steps.step().await?;
         let (topic, after) = position(interest)?;
         if !named.insert(topic) {
             return Err(End::Invalid("duplicate update topic"));
@@ -50,7 +50,7 @@ pub(crate) async fn check(
     let mut removed = HashSet::with_capacity(update.removes.len());
     let mut leaving = 0;
     for topic in &update.removes {
-        steps.step().await;
+        steps.step().await?;
         let topic = parse(topic.as_ref())?;
         if named.contains(&topic) {
             return Err(End::Invalid("overlapping update topic"));
@@ -111,8 +111,9 @@ mod tests {
     use xmtp_protocol::TopicKind;
 
     use super::*;
-    use crate::Rate;
     use crate::pace::Pace;
+    use crate::port::Mailbox;
+    use crate::{Rate, output};
 
     const RATE: Rate = Rate {
         per_second: NonZeroU32::MIN,
@@ -153,15 +154,16 @@ mod tests {
     /// Checks on a stream whose last id is 5 and whose topics are `registered`.
     fn refusal(update: &Update, registered: &[u8]) -> Option<&'static str> {
         let is_registered = |wanted: &Topic| registered.iter().any(|byte| topic(*byte) == *wanted);
-        let pace = Pace::new();
-        let checked = check(
-            update,
-            5,
-            registered.len(),
-            is_registered,
-            &LIMITS,
-            pace.begin(),
-        );
+        let (pace, mailbox) = (Pace::new(), Mailbox::new(1));
+        let (output, _stream) = output::channel(1000);
+        let mut steps = Steps {
+            pace: &pace,
+            taken: &mut 0,
+            output: &output,
+            mailbox: &mailbox,
+        };
+        let registered = registered.len();
+        let checked = check(update, 5, registered, is_registered, &LIMITS, &mut steps);
         match checked.now_or_never().expect("nothing is waited for") {
             Ok(_) => None,
             Err(End::Invalid(text)) => Some(text),
