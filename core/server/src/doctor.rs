@@ -107,8 +107,11 @@ impl Server {
         });
         let grpc = Some(self.config().server.listen.0);
         let metrics = self.config().telemetry.metrics_listen.0;
-        checks.push(port(grpc, ports).named("grpc-port"));
-        checks.push(port(metrics, ports).named("metrics-port"));
+        // Both at once, as the server has them.
+        let mut held = Vec::new();
+        for (name, address) in [("grpc-port", grpc), ("metrics-port", metrics)] {
+            checks.push(port(address, ports, &mut held).named(name));
+        }
         checks
     }
 
@@ -407,7 +410,8 @@ fn wal_archiving(subject: &Subject<'_>) -> Verdict {
     }
 }
 
-fn port(address: Option<SocketAddr>, ports: Ports) -> Verdict {
+/// Whether a listener can be had, which is then `held`, or is there.
+fn port(address: Option<SocketAddr>, ports: Ports, held: &mut Vec<TcpListener>) -> Verdict {
     let Some(address) = address else {
         return Verdict::skipped("no listener is configured");
     };
@@ -416,7 +420,10 @@ fn port(address: Option<SocketAddr>, ports: Ports) -> Verdict {
     }
     match ports {
         Ports::Free => match TcpListener::bind(address) {
-            Ok(_) => Verdict::ok(format!("{address} is free")),
+            Ok(listener) => {
+                held.push(listener);
+                Verdict::ok(format!("{address} is free"))
+            }
             Err(error) => Verdict::failed(
                 format!("cannot listen on {address}: {}", error.kind()),
                 "stop what listens there, or configure another address; --serving where it is this server",
@@ -649,11 +656,16 @@ mod tests {
     fn doctor_tries_the_ports() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        assert_eq!(port(Some(address), Ports::Free).outcome, Outcome::Failed);
-        assert_eq!(port(Some(address), Ports::Serving).outcome, Outcome::Ok);
+        let mut held = Vec::new();
+        let mut tried = |address, ports| port(address, ports, &mut held).outcome;
+        assert_eq!(tried(Some(address), Ports::Free), Outcome::Failed);
+        assert_eq!(tried(Some(address), Ports::Serving), Outcome::Ok);
         drop(listener);
-        assert_eq!(port(Some(address), Ports::Serving).outcome, Outcome::Failed);
-        assert_eq!(port(None, Ports::Free).outcome, Outcome::Skipped);
+        assert_eq!(tried(Some(address), Ports::Serving), Outcome::Failed);
+        assert_eq!(tried(None, Ports::Free), Outcome::Skipped);
+        // One port for two listeners.
+        assert_eq!(tried(Some(address), Ports::Free), Outcome::Ok);
+        assert_eq!(tried(Some(address), Ports::Free), Outcome::Failed);
         assert_eq!(
             reachable(([0, 0, 0, 0], 7).into()),
             ([127, 0, 0, 1], 7).into()
