@@ -223,7 +223,7 @@ fn execute(command: Command) -> Result<(), Failure> {
 
 impl SourceArgs {
     fn read(self) -> Result<Document, Failure> {
-        let variable = std::env::var("XMTP_CONFIG").ok();
+        let variable = std::env::var_os("XMTP_CONFIG");
         parse(&Source::select(self.config, variable, self.config_file)?.read()?)
     }
 

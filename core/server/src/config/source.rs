@@ -1,5 +1,6 @@
 //! Where the document comes from: exactly one of an inline text and a file (ARC-100).
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -20,6 +21,9 @@ pub enum SourceError {
     /// None.
     #[error("no configuration: give --config (or XMTP_CONFIG), or --config-file")]
     Missing,
+    /// `XMTP_CONFIG` is set and not Unicode.
+    #[error("XMTP_CONFIG is not Unicode")]
+    Unicode,
     /// An inline document and a file.
     #[error("{0} and --config-file are both given: give one of them")]
     Conflict(&'static str),
@@ -27,14 +31,14 @@ pub enum SourceError {
 
 impl Source {
     /// Selects the source from `--config`, `XMTP_CONFIG` and `--config-file`. The flag beats the
-    /// variable, and an empty variable counts as absent.
+    /// variable, and an empty variable, and nothing else, counts as absent.
     ///
     /// # Errors
     ///
     /// A usage error that names the sources and shows no content.
     pub fn select(
         flag: Option<String>,
-        variable: Option<String>,
+        variable: Option<OsString>,
         file: Option<PathBuf>,
     ) -> Result<Self, SourceError> {
         let variable = variable.filter(|text| !text.is_empty());
@@ -43,8 +47,11 @@ impl Source {
         } else {
             "XMTP_CONFIG"
         };
-        match (flag.or(variable), file) {
-            (Some(text), None) => Ok(Self::Inline(text)),
+        match (flag.map(OsString::from).or(variable), file) {
+            (Some(text), None) => {
+                let text = text.into_string();
+                text.map(Self::Inline).map_err(|_| SourceError::Unicode)
+            }
             (None, Some(path)) => Ok(Self::File(path)),
             (Some(_), Some(_)) => Err(SourceError::Conflict(name)),
             (None, None) => Err(SourceError::Missing),
