@@ -251,6 +251,15 @@ async fn arc_101_config_show_hides_what_is_secret() {
     assert!(origin("server.log_level = \"warn\"").ends_with("# --log-level"));
     assert!(origin("streams.poll_interval_ms = 100").ends_with("# default"));
 
+    let settings = "telemetry.resource_attributes = { team = \"hunter2-Zx9\" }";
+    let output = on(&database, &["config", "show"], settings).await;
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("telemetry.resource_attributes.team = \"<redacted>\""),
+        "{said}"
+    );
+    assert!(!said.contains("hunter2-Zx9"));
+
     let output = on(&database, &["config", "show"], "limits.max_ping_burst = 0").await;
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("CONFIG_VALUE: limits.max_ping_burst "));
