@@ -23,6 +23,7 @@ use crate::{demo, probe, serve, subsystems, tools};
 #[derive(Parser)]
 #[command(
     version,
+    arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

@@ -64,11 +64,14 @@ fn arc_100_a_file_is_read_or_refused_by_path_and_reason() {
     );
     std::fs::write(&good, "x = 1").expect("a file");
     std::fs::write(&binary, [SECRET.as_bytes(), &[0xFF]].concat()).expect("a file");
+    let long = folder.path().join("long.toml");
+    std::fs::write(&long, vec![b'\n'; (1 << 20) + 1]).expect("a file");
     assert_eq!(Source::File(good).read().as_deref(), Ok("x = 1"));
 
     for (path, kind) in [
         (binary, ErrorKind::InvalidData),
         (folder.path().join("missing.toml"), ErrorKind::NotFound),
+        (long, ErrorKind::FileTooLarge),
     ] {
         let errors = Source::File(path.clone()).read().expect_err("unreadable");
         let error = errors.iter().next().expect("one error");
@@ -82,4 +85,23 @@ fn arc_100_a_file_is_read_or_refused_by_path_and_reason() {
         assert!(errors.to_string().contains(&path.display().to_string()));
         assert!(!errors.to_string().contains(SECRET));
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn arc_100_what_does_not_end_is_refused() {
+    let errors = Source::File("/dev/zero".into()).read();
+    let errors = errors.expect_err("unreadable");
+    let refusal = Refusal::Unreadable {
+        path: "/dev/zero".into(),
+        kind: ErrorKind::FileTooLarge,
+    };
+    assert_eq!(errors.iter().next().expect("one error").refusal, refusal);
+    // A pipe that nobody writes.
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let errors = Source::File(pipe).read().expect_err("unreadable");
+    assert!(errors.to_string().ends_with("timed out"), "{errors}");
 }
