@@ -23,6 +23,7 @@ use crate::{demo, probe, serve, subsystems, tools};
 #[derive(Parser)]
 #[command(
     version,
+    arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -223,7 +224,7 @@ fn execute(command: Command) -> Result<(), Failure> {
 
 impl SourceArgs {
     fn read(self) -> Result<Document, Failure> {
-        let variable = std::env::var("XMTP_CONFIG").ok();
+        let variable = std::env::var_os("XMTP_CONFIG");
         parse(&Source::select(self.config, variable, self.config_file)?.read()?)
     }
 

@@ -135,6 +135,7 @@ codes! {
     SchemaNewer "SCHEMA_NEWER"
     SchemaEdited "SCHEMA_EDITED"
     SchemaPartial "SCHEMA_PARTIAL"
+    SchemaIncomplete "SCHEMA_INCOMPLETE"
     MigrationFailed "MIGRATION_FAILED"
     SequenceBehind "SEQUENCE_BEHIND"
     RetentionTooLong "RETENTION_TOO_LONG"
@@ -202,6 +203,7 @@ fn of_startup_check(error: &StartupCheckError) -> Code {
             SchemaProblem::Edited => Code::SchemaEdited,
             SchemaProblem::Partial => Code::SchemaPartial,
         },
+        StartupCheckError::Incomplete(_) => Code::SchemaIncomplete,
         StartupCheckError::Migration { source, .. } => match of_store(source) {
             Code::DatabaseRights => Code::DatabaseRights,
             _ => Code::MigrationFailed,

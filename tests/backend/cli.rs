@@ -243,6 +243,15 @@ async fn arc_100_a_missing_source_is_a_usage_error() {
 }
 
 #[tokio::test]
+async fn no_arguments_show_the_commands() {
+    let output = run::<&str>([]).await;
+    assert_eq!(output.status.code(), Some(2));
+    for said in ["--health-probe", "serve", "config"] {
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
+#[tokio::test]
 async fn a_log_level_that_does_not_exist_is_a_usage_error() {
     let output = run(["serve", "--log-level", "loud", "--config", "a = 1"]).await;
     assert_eq!(output.status.code(), Some(2));

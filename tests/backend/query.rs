@@ -11,13 +11,17 @@ use xmtp_protocol::proto::xmtp::backend::v1::{
     Topic as WireTopic, TopicQuery,
 };
 use xmtp_protocol::{Topic, TopicKind};
+use xmtp_server::config::sections::LogLevel;
+use xmtp_test_support::eventually;
 use xmtp_test_support::payloads::{
     commit_log_entry, group_message, identity_update, topic, welcome,
 };
 
-use crate::harness::{Backend, meta_id, query, sequence_id, wire};
+use crate::harness::{Backend, meta_id, query, sequence_id, wire, within};
 use crate::raw::{self, frame};
 use crate::storage;
+use crate::streams::reader::Reader;
+use crate::telemetry::watch::Watch;
 
 fn group(identifier: u8) -> Topic {
     topic(TopicKind::GroupMessage, identifier)
@@ -315,12 +319,16 @@ mod undecoded {
 }
 
 #[tokio::test]
-async fn api_211_stored_bytes_leave_as_they_are_and_are_not_decoded() {
+async fn api_211_stored_bytes_leave_as_they_are_and_are_not_encoded_again() {
     const SERVICE: &str = "/xmtp.backend.v1.QueryService";
     let backend = Backend::start().await;
-    // No envelope, and not even protobuf: whoever decodes it fails.
-    let history = Bytes::from_static(b"\xff\xff\xff history");
-    let live = Bytes::from_static(b"\xff\xff\xff live");
+    // With a field that nobody knows: whoever decodes and encodes it loses that.
+    let with_field = |text: &str| {
+        let mut stored = group_message(1, text).encode_to_vec();
+        stored.extend(b"\x7a\x03new");
+        Bytes::from(stored)
+    };
+    let (history, live) = (with_field("history"), with_field("live"));
     storage::store(&backend.database, &group(1), &history).await;
 
     let request = QueryRequest {
@@ -365,6 +373,66 @@ async fn api_211_stored_bytes_leave_as_they_are_and_are_not_decoded() {
     assert_eq!(next().await, history);
     storage::store(&backend.database, &group(1), &live).await;
     assert_eq!(next().await, live);
+}
+
+#[test]
+fn api_5_6_a_stored_row_that_does_not_decode_is_never_sent() {
+    const DAMAGED: &[u8] = b"\xff\xff\xff";
+    Watch::run(LogLevel::Error, async |watch| {
+        let backend = Backend::start().await;
+        let metas = backend.publish([group_message(2, "sound")]).await;
+        let refused = |code: Code| {
+            let errors = watch.value("xmtp_db_errors_total{kind=\"invariant\"}");
+            (code, errors.unwrap_or(0))
+        };
+        // The tailer meets it: its streams end, and it goes on above it.
+        let mut follower = Reader::following(&backend, &[(group(2), 0)]).await;
+        follower.read_to(&group(2), meta_id(&metas[0])).await;
+        storage::store(&backend.database, &group(1), DAMAGED).await;
+        let lost = follower.end().await.expect_err("the tailer begins again");
+        assert_eq!(lost.code(), Code::Unavailable);
+        let mut follower = eventually("streams are admitted again", async || {
+            Reader::try_open(&backend).await.ok()
+        })
+        .await;
+        follower.update(&[(group(2), meta_id(&metas[0]))], &[]);
+        follower.applied().await;
+        let next = backend.publish([group_message(2, "next")]).await;
+        follower.read_to(&group(2), meta_id(&next[0])).await;
+
+        let both = vec![query(&group(1), 0), query(&group(2), 0)];
+        let status = page(&backend, both.clone(), 0).await.expect_err("damaged");
+        assert_eq!(refused(status.code()), (Code::Internal, 1));
+        assert_eq!(status.message(), "storage invariant failed");
+        let newest = QueryNewestRequest {
+            topics: vec![wire(&group(1))],
+            include_full_envelope: true,
+        };
+        let newest = backend.queries().query_newest(newest).await;
+        let status = newest.expect_err("damaged");
+        assert_eq!(refused(status.code()), (Code::Internal, 2));
+        let mut reader = Reader::following(&backend, &[(group(1), 0)]).await;
+        let status = reader.end().await.expect_err("damaged");
+        assert_eq!(refused(status.code()), (Code::Internal, 3));
+        assert_eq!(status.message(), "stored data invariant failed");
+        let request = SubscribeStaticRequest { topics: both };
+        let mut client = backend.subscriptions();
+        let stream = client.subscribe_static(request).await.expect("admitted");
+        let mut stream = stream.into_inner();
+        let status = loop {
+            match within(stream.message()).await {
+                Ok(frame) => assert!(frame.is_some(), "it ends with a status"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(refused(status.code()), (Code::Internal, 4));
+        let ended = "xmtp_stream_ended_total{reason=\"database\"}";
+        watch.until(ended, 2).await;
+
+        // Who does not ask for it is not concerned.
+        assert_eq!(backend.read(&group(2)).await.len(), 2);
+        backend.stop().await;
+    });
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::process::Output;
 
 use serde_json::Value;
+use sqlx::Connection;
 use xmtp_test_support::TestDatabase;
 
 use crate::process::{Process, document, run};
@@ -29,8 +30,14 @@ async fn doctor(database: &TestDatabase, settings: &str) -> (Vec<[String; 3]>, O
 }
 
 fn outcome<'a>(checks: &'a [[String; 3]], name: &str) -> &'a str {
+    check(checks, name).0
+}
+
+/// Outcome and finding of one check.
+fn check<'a>(checks: &'a [[String; 3]], name: &str) -> (&'a str, &'a str) {
     let check = checks.iter().find(|check| check[0] == name);
-    &check.unwrap_or_else(|| panic!("{name} is missing"))[1]
+    let [_, outcome, finding] = check.unwrap_or_else(|| panic!("{name} is missing"));
+    (outcome, finding)
 }
 
 async fn inspect(database: &TestDatabase) -> Value {
@@ -69,6 +76,86 @@ async fn doctor_looks_at_a_database_and_changes_nothing() {
     assert_eq!(outcome(&checks, "boundary"), "failed");
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("CHECKS_FAILED: "));
+}
+
+#[tokio::test]
+async fn doctor_names_the_tables_that_are_gone_and_a_start_refuses_them() {
+    let database = TestDatabase::create().await;
+    Process::serve(&database, "").await.kill().await;
+    database
+        .execute("DROP TABLE topic_watermark, push_cursor")
+        .await;
+    let (checks, _) = doctor(&database, "").await;
+    let gone = "missing: topic_watermark, push_cursor";
+    assert_eq!(check(&checks, "schema"), ("failed", gone));
+    for name in ["connection", "writable", "rights", "retention", "clock"] {
+        assert_eq!(outcome(&checks, name), "ok", "{name}");
+    }
+    // OPS-005: nothing is ready on half a schema.
+    let complained = fails_to_start(&elsewhere(&database.url()), "SCHEMA_INCOMPLETE").await;
+    assert!(
+        complained.contains("topic_watermark, push_cursor"),
+        "{complained}"
+    );
+}
+
+#[tokio::test]
+async fn doctor_says_what_it_cannot_read_and_goes_on() {
+    let database = TestDatabase::create().await;
+    Process::serve(&database, "").await.kill().await;
+    let settings = "database.max_statement_timeout_ms = 1500";
+    for (table, failed) in [
+        ("_sqlx_migrations", &["schema"][..]),
+        ("envelopes", &["sequence", "boundary"]),
+    ] {
+        let mut holder = database.connect().await;
+        let mut lock = holder.begin().await.expect("a transaction begins");
+        let statement = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        sqlx::query(sqlx::AssertSqlSafe(statement))
+            .execute(&mut *lock)
+            .await
+            .expect("the table is locked");
+        let (checks, _) = doctor(&database, settings).await;
+        lock.rollback().await.expect("the lock is given up");
+        for name in [
+            "connection",
+            "schema",
+            "rights",
+            "sequence",
+            "boundary",
+            "clock",
+        ] {
+            let expected = if failed.contains(&name) {
+                "failed"
+            } else {
+                "ok"
+            };
+            let (outcome, finding) = check(&checks, name);
+            assert_eq!(outcome, expected, "{table}: {name} {finding}");
+        }
+        assert!(check(&checks, failed[0]).1.contains("57014"));
+    }
+}
+
+#[tokio::test]
+async fn s38_doctor_knows_a_sequence_that_gives_no_more_ids() {
+    let database = TestDatabase::create().await;
+    Process::serve(&database, "").await.kill().await;
+    for (change, expected) in [
+        ("MAXVALUE 9", "warning"),
+        ("RESTART 9; SELECT nextval('envelope_sequence')", "failed"),
+        ("NO MAXVALUE CYCLE", "failed"),
+        ("NO CYCLE INCREMENT 2", "failed"),
+        ("INCREMENT 1 CACHE 2", "failed"),
+        ("CACHE 1", "ok"),
+    ] {
+        database
+            .execute(&format!("ALTER SEQUENCE envelope_sequence {change}"))
+            .await;
+        let (checks, _) = doctor(&database, "").await;
+        let (outcome, finding) = check(&checks, "sequence");
+        assert_eq!(outcome, expected, "{change}: {finding}");
+    }
 }
 
 #[tokio::test]
@@ -163,6 +250,15 @@ async fn arc_101_config_show_hides_what_is_secret() {
     assert!(origin("database.url").ends_with("# line 6"));
     assert!(origin("server.log_level = \"warn\"").ends_with("# --log-level"));
     assert!(origin("streams.poll_interval_ms = 100").ends_with("# default"));
+
+    let settings = "telemetry.resource_attributes = { team = \"hunter2-Zx9\" }";
+    let output = on(&database, &["config", "show"], settings).await;
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("telemetry.resource_attributes.team = \"<redacted>\""),
+        "{said}"
+    );
+    assert!(!said.contains("hunter2-Zx9"));
 
     let output = on(&database, &["config", "show"], "limits.max_ping_burst = 0").await;
     assert_eq!(output.status.code(), Some(1));

@@ -2,7 +2,7 @@
 //!
 //! An embedded message is on the wire what a `bytes` field is: a tag, a length, and its encoding.
 //! The stored canonical encoding is therefore copied into the message that delivers it, and no
-//! payload is decoded on the way out.
+//! payload is encoded again on the way out.
 
 use bytes::BytesMut;
 

@@ -18,6 +18,9 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 /// Difference of the clocks above which key packages are judged wrongly.
 const CLOCKS_FAIL: Duration = Duration::from_mins(1);
 
+/// What to do where the database does not answer one question.
+const UNREAD: &str = "look at the server's log, and for who holds a lock";
+
 /// How long a port that should serve has to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 
@@ -79,21 +82,19 @@ impl Server {
     pub async fn examine(&self, ports: Ports) -> Vec<Check> {
         let source = self.read_source();
         let found = self.visit(async |primary| {
-            let before = SystemTime::now();
             let condition = primary.condition().await?;
-            let between = before + before.elapsed().unwrap_or_default() / 2;
             let of_source = match source {
                 Some(source) => source.examine(primary).await,
                 None => Vec::new(),
             };
-            Ok((condition, between, of_source))
+            Ok((condition, of_source))
         });
         let found = found.await;
         let mut checks = vec![connection(found.as_ref().err())];
-        let subject = found.as_ref().ok().map(|(condition, between, _)| Subject {
+        let subject = found.as_ref().ok().map(|(condition, _)| Subject {
             condition,
             config: self.config(),
-            local_ns: unix_nanoseconds(*between),
+            local_ns: unix_nanoseconds(condition.asked_at),
         });
         let unasked = || Verdict::skipped("the database could not be asked");
         checks.extend(DATABASE.iter().map(|(name, judge)| match &subject {
@@ -101,14 +102,17 @@ impl Server {
             None => unasked().named(name),
         }));
         checks.extend(match (found, source) {
-            (Ok((_, _, of_source)), _) => of_source,
+            (Ok((_, of_source)), _) => of_source,
             (Err(_), Some(source)) => vec![unasked().named(source.word())],
             (Err(_), None) => Vec::new(),
         });
         let grpc = Some(self.config().server.listen.0);
         let metrics = self.config().telemetry.metrics_listen.0;
-        checks.push(port(grpc, ports).named("grpc-port"));
-        checks.push(port(metrics, ports).named("metrics-port"));
+        // Both at once, as the server has them.
+        let mut held = Vec::new();
+        for (name, address) in [("grpc-port", grpc), ("metrics-port", metrics)] {
+            checks.push(port(address, ports, &mut held).named(name));
+        }
         checks
     }
 
@@ -251,11 +255,24 @@ fn synchronous_commit(subject: &Subject<'_>) -> Verdict {
 
 fn schema(subject: &Subject<'_>) -> Verdict {
     let Condition {
-        schema, may_create, ..
+        schema,
+        may_create,
+        missing,
+        ..
     } = subject.condition;
+    let schema = match schema {
+        Ok(schema) => schema,
+        Err(error) => {
+            return Verdict::failed(format!("_sqlx_migrations cannot be read: {error}"), UNREAD);
+        }
+    };
     let advice = "let the user create tables in its schema: GRANT CREATE ON SCHEMA";
     match schema {
-        SchemaState::Current => Verdict::ok("is the one of this program"),
+        SchemaState::Current if missing.is_empty() => Verdict::ok("is the one of this program"),
+        SchemaState::Current => Verdict::failed(
+            format!("missing: {}", missing.join(", ")),
+            "restore the database: the migration is on record, and makes nothing again",
+        ),
         SchemaState::Empty if *may_create => Verdict::ok("is made at the first start"),
         SchemaState::Older if *may_create => Verdict::ok("is brought up to date at the start"),
         SchemaState::Empty | SchemaState::Older => {
@@ -271,7 +288,10 @@ fn schema(subject: &Subject<'_>) -> Verdict {
 fn rights(subject: &Subject<'_>) -> Verdict {
     match subject.condition.rights_missing {
         None => Verdict::skipped("the tables are not there"),
-        Some(0) => Verdict::ok("every table can be read and written"),
+        Some(0) if subject.condition.missing.is_empty() => {
+            Verdict::ok("every table can be read and written")
+        }
+        Some(0) => Verdict::ok("every table that is there can be read and written"),
         Some(missing) => Verdict::failed(
             format!("{missing} tables or sequences are closed to the user"),
             "make the user their owner, or grant SELECT, INSERT and UPDATE, and USAGE of the sequence",
@@ -279,16 +299,29 @@ fn rights(subject: &Subject<'_>) -> Verdict {
     }
 }
 
+/// What the tables say.
+fn data(subject: &Subject<'_>) -> Result<Data, Verdict> {
+    match &subject.condition.data {
+        None => Err(Verdict::skipped("the tables cannot be read")),
+        Some(Ok(data)) => Ok(*data),
+        Some(Err(error)) => Err(Verdict::failed(
+            format!("the tables cannot be read: {error}"),
+            UNREAD,
+        )),
+    }
+}
+
 /// S38: ids only ever grow.
 fn sequence(subject: &Subject<'_>) -> Verdict {
-    let Some(Data {
+    let Data {
         allocated,
         greatest,
+        maximum,
         sequence_is_sound,
         ..
-    }) = subject.condition.data
-    else {
-        return Verdict::skipped("the tables cannot be read");
+    } = match data(subject) {
+        Ok(data) => data,
+        Err(verdict) => return verdict,
     };
     let finding = format!("{allocated} handed out, {greatest} is the greatest stored");
     if !sequence_is_sound {
@@ -299,19 +332,29 @@ fn sequence(subject: &Subject<'_>) -> Verdict {
             finding,
             "raise envelope_sequence above every id that was ever handed out, with a wide margin",
         )
+    } else if allocated >= maximum {
+        Verdict::failed(
+            format!("all ids to {maximum} are handed out"),
+            "give envelope_sequence NO MAXVALUE again: until then every publish answers INTERNAL",
+        )
+    } else if maximum < i64::MAX {
+        Verdict::warning(
+            format!("{finding}, and {maximum} is the last"),
+            "give envelope_sequence NO MAXVALUE again",
+        )
     } else {
         Verdict::ok(finding)
     }
 }
 
 fn boundary(subject: &Subject<'_>) -> Verdict {
-    match subject.condition.data {
-        None => Verdict::skipped("the tables cannot be read"),
-        Some(Data { boundary: None, .. }) => Verdict::failed(
+    match data(subject) {
+        Err(verdict) => verdict,
+        Ok(Data { boundary: None, .. }) => Verdict::failed(
             "the row of allocation_boundary is missing",
             "restore it with the rest of the backup",
         ),
-        Some(Data {
+        Ok(Data {
             boundary: Some(boundary),
             allocated,
             ..
@@ -319,7 +362,7 @@ fn boundary(subject: &Subject<'_>) -> Verdict {
             format!("{boundary} is closed, {allocated} handed out"),
             "raise envelope_sequence above every id that was ever handed out, with a wide margin",
         ),
-        Some(Data {
+        Ok(Data {
             boundary: Some(boundary),
             allocated,
             ..
@@ -407,7 +450,8 @@ fn wal_archiving(subject: &Subject<'_>) -> Verdict {
     }
 }
 
-fn port(address: Option<SocketAddr>, ports: Ports) -> Verdict {
+/// Whether a listener can be had, which is then `held`, or is there.
+fn port(address: Option<SocketAddr>, ports: Ports, held: &mut Vec<TcpListener>) -> Verdict {
     let Some(address) = address else {
         return Verdict::skipped("no listener is configured");
     };
@@ -416,7 +460,10 @@ fn port(address: Option<SocketAddr>, ports: Ports) -> Verdict {
     }
     match ports {
         Ports::Free => match TcpListener::bind(address) {
-            Ok(_) => Verdict::ok(format!("{address} is free")),
+            Ok(listener) => {
+                held.push(listener);
+                Verdict::ok(format!("{address} is free"))
+            }
             Err(error) => Verdict::failed(
                 format!("cannot listen on {address}: {}", error.kind()),
                 "stop what listens there, or configure another address; --serving where it is this server",
@@ -449,7 +496,7 @@ fn unix_nanoseconds(time: SystemTime) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use xmtp_store::Durability;
+    use xmtp_store::{Durability, StoreError};
 
     use super::*;
     use crate::config::{Build, Document};
@@ -475,18 +522,21 @@ mod tests {
             },
             archiving: true,
             clock_ns: SECOND,
+            asked_at: UNIX_EPOCH,
             connections: 97,
             connections_in_use: 1,
             lock_slots: 20_000,
             may_create: true,
-            schema: SchemaState::Current,
+            schema: Ok(SchemaState::Current),
+            missing: Vec::new(),
             rights_missing: Some(0),
-            data: Some(Data {
+            data: Some(Ok(Data {
                 allocated: 9,
                 greatest: 7,
                 boundary: Some(8),
+                maximum: i64::MAX,
                 sequence_is_sound: true,
-            }),
+            })),
         }
     }
 
@@ -551,9 +601,14 @@ mod tests {
     #[test]
     fn s38_doctor_refuses_ids_that_would_come_again() {
         let data = |change: fn(&mut Data)| {
-            move |it: &mut Condition| change(it.data.as_mut().expect("there is data"))
+            move |it: &mut Condition| match &mut it.data {
+                Some(Ok(data)) => change(data),
+                _ => unreachable!("there is data"),
+            }
         };
         only(data(|it| it.greatest = 10), "sequence", Outcome::Failed);
+        only(data(|it| it.maximum = 9), "sequence", Outcome::Failed);
+        only(data(|it| it.maximum = 10), "sequence", Outcome::Warning);
         only(
             data(|it| it.sequence_is_sound = false),
             "sequence",
@@ -574,7 +629,7 @@ mod tests {
             problem: xmtp_store::SchemaProblem::Newer,
         };
         let state = |schema, may_create| Condition {
-            schema,
+            schema: Ok(schema),
             may_create,
             rights_missing: None,
             data: None,
@@ -590,6 +645,29 @@ mod tests {
         assert_eq!(outcomes(&state(SchemaState::Empty, false), ""), failed);
         assert_eq!(outcomes(&state(SchemaState::Empty, true), ""), unread);
         assert_eq!(outcomes(&state(SchemaState::Older, true), ""), unread);
+    }
+
+    #[test]
+    fn doctor_names_what_is_missing_and_what_cannot_be_read() {
+        let gone = Condition {
+            missing: vec!["topic_watermark".to_owned(), "push_cursor".to_owned()],
+            data: None,
+            ..sound()
+        };
+        let expected = [
+            ("schema", Outcome::Failed),
+            ("sequence", Outcome::Skipped),
+            ("boundary", Outcome::Skipped),
+        ];
+        assert_eq!(outcomes(&gone, ""), expected);
+        let unread = || StoreError::invariant("no answer");
+        only(|it| it.schema = Err(unread()), "schema", Outcome::Failed);
+        let locked = Condition {
+            data: Some(Err(unread())),
+            ..sound()
+        };
+        let expected = ["sequence", "boundary"].map(|name| (name, Outcome::Failed));
+        assert_eq!(outcomes(&locked, ""), expected);
     }
 
     #[test]
@@ -649,11 +727,16 @@ mod tests {
     fn doctor_tries_the_ports() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        assert_eq!(port(Some(address), Ports::Free).outcome, Outcome::Failed);
-        assert_eq!(port(Some(address), Ports::Serving).outcome, Outcome::Ok);
+        let mut held = Vec::new();
+        let mut tried = |address, ports| port(address, ports, &mut held).outcome;
+        assert_eq!(tried(Some(address), Ports::Free), Outcome::Failed);
+        assert_eq!(tried(Some(address), Ports::Serving), Outcome::Ok);
         drop(listener);
-        assert_eq!(port(Some(address), Ports::Serving).outcome, Outcome::Failed);
-        assert_eq!(port(None, Ports::Free).outcome, Outcome::Skipped);
+        assert_eq!(tried(Some(address), Ports::Serving), Outcome::Failed);
+        assert_eq!(tried(None, Ports::Free), Outcome::Skipped);
+        // One port for two listeners.
+        assert_eq!(tried(Some(address), Ports::Free), Outcome::Ok);
+        assert_eq!(tried(Some(address), Ports::Free), Outcome::Failed);
         assert_eq!(
             reachable(([0, 0, 0, 0], 7).into()),
             ([127, 0, 0, 1], 7).into()

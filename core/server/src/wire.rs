@@ -1,7 +1,7 @@
 //! Responses that carry stored envelopes, on the wire exactly the messages of the same names.
 //!
 //! An embedded message is on the wire what a `bytes` field is: so an envelope leaves as the bytes that
-//! are stored, and is neither decoded nor encoded again.
+//! are stored, and is not encoded again.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType, message, skip_field};

@@ -3,7 +3,7 @@
 use xmtp_protocol::{SequenceId, Topic};
 
 use crate::pool::Lease;
-use crate::record::{ShortBytes, metadata_row, sequence_id};
+use crate::record::{ShortBytes, metadata_row, payload, sequence_id};
 use crate::{Reads, StoreError, StoredEnvelope};
 
 /// The rows that a topic still owes: above `after`, up to and including `through`.
@@ -112,7 +112,7 @@ impl Reads {
                     .map_err(|_| StoreError::invariant("row belongs to no range"))?;
                 let envelope = StoredEnvelope {
                     metadata: metadata.try_into()?,
-                    payload: row.payload.into(),
+                    payload: payload(row.payload)?,
                 };
                 Ok(CatchUpRow { range, envelope })
             })

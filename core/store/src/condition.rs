@@ -1,7 +1,9 @@
 //! What a database is like before it is served: what `doctor` judges. Reads only.
 
+use std::time::SystemTime;
+
 use sqlx::PgConnection;
-use sqlx::migrate::Migrate;
+use sqlx::migrate::{Migrate, MigrateError};
 
 use crate::migrate::{MIGRATOR, SchemaProblem};
 use crate::{Primary, StoreError};
@@ -9,8 +11,23 @@ use crate::{Primary, StoreError};
 /// Where sqlx writes down what it has applied.
 const MIGRATIONS_TABLE: &str = "_sqlx_migrations";
 
+/// What the migrations make: the tables, and the sequence.
+const RELATIONS: [&str; 8] = [
+    "envelopes",
+    "topic_watermark",
+    "identifier_association",
+    "allocation_boundary",
+    "push_recipient",
+    "push_subscription",
+    "push_cursor",
+    SEQUENCE,
+];
+
+/// Hands out the ids.
+const SEQUENCE: &str = "envelope_sequence";
+
 /// A database, its server, and what this user may do there.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Condition {
     /// `server_version_num`: 170010 is 17.10.
     pub version_number: i32,
@@ -22,6 +39,8 @@ pub struct Condition {
     pub archiving: bool,
     /// The server's clock, Unix nanoseconds.
     pub clock_ns: i64,
+    /// This machine's clock at that time.
+    pub asked_at: SystemTime,
     /// Connections that the server gives to ordinary users.
     pub connections: i64,
     /// Connections in use, this one included, whoever may see them.
@@ -30,12 +49,15 @@ pub struct Condition {
     pub lock_slots: i64,
     /// Whether this user may create tables, as the first migration does.
     pub may_create: bool,
-    /// How far the schema is.
-    pub schema: SchemaState,
-    /// Tables, and the sequence, that this user may not read and write; `None` unless the schema is current.
+    /// How far the schema is, or why that cannot be read.
+    pub schema: Result<SchemaState, StoreError>,
+    /// Tables, and the sequence, that are not there; empty where the schema is known and not current.
+    pub missing: Vec<String>,
+    /// Those that are there and that this user may not read and write; `None` where the schema is known and not
+    /// current.
     pub rights_missing: Option<i64>,
-    /// What the tables say; `None` unless the schema is current and may be read.
-    pub data: Option<Data>,
+    /// What the tables say, or why they cannot be read; `None` unless they are all there and may be read.
+    pub data: Option<Result<Data, StoreError>>,
 }
 
 /// What a crash of the server leaves of a commit.
@@ -76,17 +98,20 @@ pub struct Data {
     pub greatest: i64,
     /// The closed boundary; `None` where its row is missing.
     pub boundary: Option<i64>,
+    /// The last id that the sequence can hand out.
+    pub maximum: i64,
     /// Whether ids are handed out one by one, upwards and never twice (ARC-040).
     pub sequence_is_sound: bool,
 }
 
 impl Primary {
-    /// Reads the database's condition.
+    /// Reads the database's condition. What keeps a part of it from being read is in its place.
     ///
     /// # Errors
-    /// [`StoreError`] of any kind.
+    /// [`StoreError`] of any kind: the server cannot be asked at all.
     pub async fn condition(&self) -> Result<Condition, StoreError> {
         let mut connection = self.pool.acquire().await?;
+        let before = SystemTime::now();
         let server = sqlx::query!(
             r#"SELECT current_setting('server_version_num')::integer AS "version_number!",
                       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean AS "read_only!",
@@ -106,13 +131,17 @@ impl Primary {
         )
         .fetch_one(&mut *connection)
         .await?;
-        let schema = schema_state(&mut connection).await?;
-        let rights_missing = match schema {
-            SchemaState::Current => Some(rights_missing(&mut connection).await?),
-            _ => None,
+        let asked_at = before + before.elapsed().unwrap_or_default() / 2;
+        let schema = schema_state(&mut connection).await;
+        let (missing, rights_missing) = match schema {
+            Ok(SchemaState::Current) | Err(_) => {
+                let missing = missing(&mut connection).await?;
+                (missing, Some(rights_missing(&mut connection).await?))
+            }
+            Ok(_) => (Vec::new(), None),
         };
         let data = match rights_missing {
-            Some(0) => Some(data(&mut connection).await?),
+            Some(0) if missing.is_empty() => Some(data(&mut connection).await),
             _ => None,
         };
         connection.release();
@@ -126,11 +155,13 @@ impl Primary {
             },
             archiving: server.archiving,
             clock_ns: server.clock_ns,
+            asked_at,
             connections: server.connections,
             connections_in_use: server.connections_in_use,
             lock_slots: server.lock_slots,
             may_create: server.may_create,
             schema,
+            missing,
             rights_missing,
             data,
         })
@@ -148,7 +179,10 @@ pub(crate) async fn schema_state(connection: &mut PgConnection) -> Result<Schema
     if !migrated {
         return Ok(SchemaState::Empty);
     }
-    let unreadable = |_| StoreError::invariant("applied migrations cannot be read");
+    let unreadable = |error| match error {
+        MigrateError::Execute(error) => error.into(),
+        _ => StoreError::invariant("applied migrations cannot be read"),
+    };
     let unusable = |version, problem| SchemaState::Unusable { version, problem };
     if let Some(version) = connection
         .dirty_version(MIGRATIONS_TABLE)
@@ -178,18 +212,30 @@ pub(crate) async fn schema_state(connection: &mut PgConnection) -> Result<Schema
     })
 }
 
-/// Tables, and the sequence, that this user may not read and write. Deleting is needed by nothing yet.
+/// Tables, and the sequence, that are not there although a migration has made them.
+pub(crate) async fn missing(connection: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    let missing = sqlx::query_scalar!(
+        r#"SELECT name AS "name!" FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL"#,
+        &RELATIONS as &[&str]
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(missing)
+}
+
+/// Tables, and the sequence, that are there and that this user may not read and write. Deleting is needed by nothing
+/// yet.
 async fn rights_missing(connection: &mut PgConnection) -> Result<i64, StoreError> {
     let missing = sqlx::query_scalar!(
-        r#"SELECT (SELECT count(*)
-                   FROM unnest(ARRAY['envelopes', 'topic_watermark', 'identifier_association',
-                                     'allocation_boundary', 'push_recipient', 'push_subscription',
-                                     'push_cursor']) AS name
-                   WHERE NOT (has_table_privilege(name, 'SELECT') AND has_table_privilege(name, 'INSERT')
-                              AND has_table_privilege(name, 'UPDATE')))
-                  + CASE WHEN has_sequence_privilege('envelope_sequence', 'USAGE')
-                              AND has_sequence_privilege('envelope_sequence', 'SELECT')
-                         THEN 0 ELSE 1 END AS "missing!""#
+        r#"SELECT count(*) AS "missing!"
+           FROM unnest($1::text[]) AS name CROSS JOIN LATERAL to_regclass(name) AS relation
+           WHERE relation IS NOT NULL
+             AND NOT CASE name WHEN $2
+                     THEN has_sequence_privilege(relation, 'USAGE') AND has_sequence_privilege(relation, 'SELECT')
+                     ELSE has_table_privilege(relation, 'SELECT') AND has_table_privilege(relation, 'INSERT')
+                          AND has_table_privilege(relation, 'UPDATE') END"#,
+        &RELATIONS as &[&str],
+        SEQUENCE,
     )
     .fetch_one(connection)
     .await?;
@@ -201,8 +247,9 @@ async fn data(connection: &mut PgConnection) -> Result<Data, StoreError> {
         r#"SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM envelope_sequence) AS "allocated!",
                   coalesce((SELECT max(sequence_id) FROM envelopes), 0) AS "greatest!",
                   (SELECT closed_sequence_id FROM allocation_boundary) AS boundary,
-                  (SELECT seqcache = 1 AND seqincrement = 1 AND NOT seqcycle FROM pg_sequence
-                   WHERE seqrelid = 'envelope_sequence'::regclass) AS "sequence_is_sound!""#
+                  seqmax AS "maximum!",
+                  seqcache = 1 AND seqincrement = 1 AND NOT seqcycle AS "sequence_is_sound!"
+           FROM pg_sequence WHERE seqrelid = 'envelope_sequence'::regclass"#
     )
     .fetch_one(connection)
     .await?;
@@ -210,6 +257,7 @@ async fn data(connection: &mut PgConnection) -> Result<Data, StoreError> {
         allocated: row.allocated,
         greatest: row.greatest,
         boundary: row.boundary,
+        maximum: row.maximum,
         sequence_is_sound: row.sequence_is_sound,
     })
 }

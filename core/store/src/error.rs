@@ -47,6 +47,8 @@ enum Reason {
     Sqlstate(String),
     /// A failure of the network.
     Io(std::io::ErrorKind),
+    /// The server's name has no address.
+    Lookup,
     /// A failure of the driver, or a connection that it must not use.
     Driver(&'static str),
     /// A broken invariant that this crate found itself.
@@ -113,6 +115,9 @@ impl StoreError {
                 None => format!("database error {code}"),
             }),
             Reason::Io(kind) => Cow::Owned(format!("database connection failed ({kind})")),
+            Reason::Lookup => {
+                Cow::Borrowed("database connection failed (the host's name cannot be resolved)")
+            }
             Reason::Driver(what) | Reason::Broken(what) | Reason::Bound(what) => {
                 Cow::Borrowed(what)
             }
@@ -142,7 +147,7 @@ impl From<sqlx::Error> for StoreError {
             }
             sqlx::Error::Io(error) => Self {
                 kind: ErrorKind::Connection,
-                reason: Reason::Io(error.kind()),
+                reason: network_reason(&error),
             },
             sqlx::Error::Tls(_) => driver(ErrorKind::Connection, "database TLS handshake failed"),
             sqlx::Error::Protocol(_) => driver(ErrorKind::Connection, "database protocol error"),
@@ -154,6 +159,17 @@ impl From<sqlx::Error> for StoreError {
             }
             _ => driver(ErrorKind::Other, "database operation failed"),
         }
+    }
+}
+
+/// The standard library has no kind of its own for a name that is not resolved: the resolver's error alone has neither
+/// a kind that is named nor a number of the operating system.
+fn network_reason(error: &std::io::Error) -> Reason {
+    let unnamed = std::io::Error::from_raw_os_error(i32::MAX).kind();
+    if error.kind() == unnamed && error.raw_os_error().is_none() {
+        Reason::Lookup
+    } else {
+        Reason::Io(error.kind())
     }
 }
 
@@ -192,6 +208,18 @@ fn kind_of_sqlstate(code: &str) -> ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_without_an_address_is_told_from_other_failures_of_the_network() {
+        use std::net::ToSocketAddrs;
+        let unresolved = ("no-such-host.invalid", 1).to_socket_addrs().unwrap_err();
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let unknown = std::io::Error::from_raw_os_error(i32::MAX);
+        for (error, is_lookup) in [(unresolved, true), (refused, false), (unknown, false)] {
+            let said = StoreError::from(sqlx::Error::Io(error)).to_string();
+            assert_eq!(said.contains("cannot be resolved"), is_lookup, "{said}");
+        }
+    }
 
     #[test]
     fn sqlstates_are_sorted_by_what_a_caller_may_do() {

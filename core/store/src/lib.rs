@@ -30,7 +30,7 @@ mod record;
 mod replica;
 mod tail;
 
-pub use address::is_usable_address;
+pub use address::{AddressError, check_address};
 pub use associations::InboxId;
 pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
 pub use condition::{Condition, Data, Durability, SchemaState};

@@ -7,10 +7,11 @@ use crate::ErrorKind;
 /// What this crate records.
 pub const FAMILIES: [&Family; 2] = [&RELEASED_OPEN_TRANSACTIONS, &ERRORS];
 
-/// Connections that were let go inside a transaction, which PostgreSQL then rolls back.
+/// Connections that were to return to their pool inside a transaction, and were closed instead. What a client
+/// leaves behind when it goes is not counted: it is closed without a return.
 pub(crate) static RELEASED_OPEN_TRANSACTIONS: Family = Family::counter(
     "xmtp_db_released_open_transactions_total",
-    "Transactions found open and rolled back when a connection was let go.",
+    "Transactions found open and rolled back when a connection returned to its pool.",
 )
 .starting(Start::FirstEvent);
 

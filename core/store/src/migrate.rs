@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use sqlx::migrate::{MigrateError, Migrator};
 
+use crate::condition::missing;
 use crate::{Primary, StoreError};
 
 /// The embedded migrations (ARC-005).
@@ -28,6 +29,9 @@ pub enum StartupCheckError {
         /// What is wrong with it.
         problem: SchemaProblem,
     },
+    /// What a migration has made is gone.
+    #[error("missing in the migrated database: {}", .0.join(", "))]
+    Incomplete(Vec<String>),
     /// A migration failed and was rolled back.
     #[error("migration {version} failed: {source}")]
     Migration {
@@ -59,8 +63,8 @@ pub enum SchemaProblem {
 }
 
 impl Primary {
-    /// Checks the server, applies the embedded migrations under an advisory lock, and checks that ids
-    /// will only grow. Nothing is left behind by a failure: each migration is a transaction.
+    /// Checks the server, applies the embedded migrations under an advisory lock, and checks that all is
+    /// there that they make and that ids will only grow. Nothing is left behind by a failure: each migration is a transaction.
     ///
     /// # Errors
     /// [`StartupCheckError`], naming what has to be mended.
@@ -80,6 +84,10 @@ impl Primary {
             return Err(StartupCheckError::ReadOnly);
         }
         migrate(&mut connection).await?;
+        let missing = missing(&mut connection).await?;
+        if !missing.is_empty() {
+            return Err(StartupCheckError::Incomplete(missing));
+        }
         check_sequence(&mut connection).await?;
         connection.release();
         Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use xmtp_protocol::Topic;
 
-use crate::record::{MetadataRow, ShortBytes, metadata_row};
+use crate::record::{MetadataRow, ShortBytes, metadata_row, payload};
 use crate::{Metadata, Reads, StoreError};
 
 /// The newest row of a topic.
@@ -96,7 +96,7 @@ impl Reads {
             let metadata = metadata_row!(row);
             newest.push(NewestEnvelope {
                 metadata: metadata.try_into()?,
-                payload: Some(row.payload.into()),
+                payload: Some(payload(row.payload)?),
             });
         }
         drop(rows);

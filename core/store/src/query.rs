@@ -3,7 +3,7 @@
 use futures::TryStreamExt;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::record::{ShortBytes, metadata_row};
+use crate::record::{ShortBytes, metadata_row, payload};
 use crate::{Primary, StoreError, StoredEnvelope};
 
 /// A topic and the position that a reader has reached on it.
@@ -92,7 +92,7 @@ impl Primary {
             let metadata = metadata_row!(row);
             envelopes.push(StoredEnvelope {
                 metadata: metadata.try_into()?,
-                payload: row.payload.into(),
+                payload: payload(row.payload)?,
             });
         }
         drop(rows);

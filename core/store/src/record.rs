@@ -3,11 +3,13 @@
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
+use prost::Message;
 use smallvec::SmallVec;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgTypeInfo, PgValueRef};
 use sqlx::{Decode, Postgres, Type};
 use xmtp_protocol::identity::AssociationChanges;
+use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_protocol::{MessageHash, SequenceId, Topic};
 
 use crate::StoreError;
@@ -59,7 +61,7 @@ pub struct StoredEnvelope {
 
 impl StoredEnvelope {
     /// The rows as clients get them, elements of a response's `envelopes`, in one allocation. No payload is
-    /// decoded.
+    /// encoded again.
     pub fn encode<'a, I>(rows: I) -> Bytes
     where
         I: IntoIterator<Item = &'a Self, IntoIter: Clone>,
@@ -174,6 +176,15 @@ macro_rules! metadata_row {
 }
 
 pub(crate) use metadata_row;
+
+/// Reads a stored payload, which has to be a client envelope: what no client could decode is not sent as if
+/// it were sound (contract of the API, 5.6). Decoding shares the bytes, and only its verdict is kept.
+pub(crate) fn payload(stored: Vec<u8>) -> Result<Bytes, StoreError> {
+    let payload = Bytes::from(stored);
+    ClientEnvelope::decode(payload.clone())
+        .map_err(|_| StoreError::invariant("stored envelope is invalid"))?;
+    Ok(payload)
+}
 
 /// Reads a stored sequence id.
 pub(crate) fn sequence_id(stored: i64) -> Result<SequenceId, StoreError> {

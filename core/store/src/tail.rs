@@ -9,7 +9,7 @@ use xmtp_protocol::SequenceId;
 
 use crate::catch_up::count;
 use crate::pool::answered;
-use crate::record::{MetadataRow, ShortBytes, sequence_id};
+use crate::record::{MetadataRow, ShortBytes, payload, sequence_id};
 use crate::replica::Following;
 use crate::{Reads, StoreError, StoredEnvelope};
 
@@ -169,14 +169,14 @@ impl Tail {
                     expiry_ns: row.expiry_ns,
                     is_commit_or_proposal: row.is_commit_or_proposal?,
                 };
-                let (payload, from_gap) = (row.payload?, row.from_gap?);
-                Some(metadata.try_into().map(|metadata| TailRow {
-                    envelope: StoredEnvelope {
-                        metadata,
-                        payload: payload.into(),
-                    },
-                    from_gap,
-                }))
+                Some((metadata, row.payload?, row.from_gap?))
+            })
+            .map(|(metadata, stored, from_gap)| {
+                let envelope = StoredEnvelope {
+                    metadata: metadata.try_into()?,
+                    payload: payload(stored)?,
+                };
+                Ok(TailRow { envelope, from_gap })
             })
             .collect::<Result<Vec<_>, StoreError>>()?;
         let cut = candidates == max_rows || candidates > count(rows.len());

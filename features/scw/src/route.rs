@@ -13,7 +13,7 @@ use xmtp_https::{Endpoint, Fault};
 use xmtp_protocol::identity::{Block, ChainFault};
 
 use crate::config::caip_2;
-use crate::rpc;
+use crate::rpc::{self, Data};
 use crate::trouble::Trouble;
 
 /// One question, with the wait for its turn.
@@ -101,9 +101,10 @@ impl Route {
         &self,
         data: impl Fn() -> Bytes,
         block_number: u64,
-    ) -> Result<Bytes, ChainFault> {
+    ) -> Result<Vec<u8>, ChainFault> {
         let parameters = || json!([{ "data": data() }, quantity(block_number)]);
-        self.answer("eth_call", parameters).await
+        let Data(answer) = self.answer("eth_call", parameters).await?;
+        Ok(answer)
     }
 
     /// Says in the log, now and then, what is wrong. An error that the provider answers with is told to those who debug:

@@ -1,13 +1,29 @@
 //! JSON-RPC: how a question is written and its answer read.
 
 use alloy_json_rpc::{Id, Request, Response, ResponsePayload};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{DeserializeOwned, Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::trouble::Trouble;
 
 /// The id of every question: each has an exchange of its own.
 const ID: Id = Id::Number(1);
+
+/// Bytes as JSON-RPC writes them: `0x`, and pairs of hexadecimal digits.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Data(pub(crate) Vec<u8>);
+
+impl<'de> Deserialize<'de> for Data {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let digits = text.strip_prefix("0x");
+        let bytes = digits.and_then(|digits| hex::decode(digits).ok());
+        bytes
+            .map(Self)
+            .ok_or_else(|| Error::custom("expected 0x and pairs of digits"))
+    }
+}
 
 /// A question as it is sent.
 pub(crate) fn question(method: &'static str, parameters: Value) -> Vec<u8> {
@@ -30,7 +46,7 @@ pub(crate) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, Trouble> {
 
 #[cfg(test)]
 mod tests {
-    use alloy_primitives::{Bytes, U64};
+    use alloy_primitives::U64;
 
     use super::*;
 
@@ -89,11 +105,21 @@ mod tests {
                 Trouble::RpcError,
             ),
         ] {
-            assert_eq!(answer::<Bytes>(body.as_bytes()), Err(trouble), "{body}");
+            assert_eq!(answer::<Data>(body.as_bytes()), Err(trouble), "{body}");
         }
-        for result in [r#""0x0""#, r#""0xzz""#, "1", "null", "{}", "true"] {
+        for result in [
+            r#""0x0""#,
+            r#""0xzz""#,
+            r#""01""#,
+            r#""0X01""#,
+            r#""""#,
+            "1",
+            "null",
+            "{}",
+            "true",
+        ] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-            let bytes = answer::<Bytes>(body.as_bytes());
+            let bytes = answer::<Data>(body.as_bytes());
             assert_eq!(bytes, Err(Trouble::Malformed), "{result}");
         }
     }

@@ -7,8 +7,6 @@ use alloy_primitives::{Address, B256, Bytes};
 use alloy_sol_types::SolValue;
 use xmtp_protocol::identity::ContractSignature;
 
-use crate::trouble::Trouble;
-
 /// Written by `ci/contracts`.
 static CREATION_CODE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     hex::decode(include_str!("../contracts/Validator.hex").trim_end())
@@ -23,13 +21,10 @@ pub(crate) fn call(signature: &ContractSignature) -> Bytes {
     [&CREATION_CODE[..], &arguments].concat().into()
 }
 
-/// Reads the verdict (contract of identities, section 6.3): the byte 1 is valid, any other answer invalid. A chain that
-/// answers nothing has not run the code.
-pub(crate) fn verdict(answer: &[u8]) -> Result<bool, Trouble> {
-    match answer {
-        [] => Err(Trouble::Malformed),
-        answer => Ok(answer == [1]),
-    }
+/// Reads the verdict (contract of identities, section 6.3): the byte 1 is valid, any other answer invalid, an empty one
+/// as well.
+pub(crate) fn verdict(answer: &[u8]) -> bool {
+    answer == [1]
 }
 
 #[cfg(test)]
@@ -37,11 +32,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ident_061_one_byte_is_a_verdict_and_nothing_is_none() {
-        assert_eq!(verdict(&[1]), Ok(true));
-        assert_eq!(verdict(&[0]), Ok(false));
-        assert_eq!(verdict(&[1, 0]), Ok(false));
-        assert_eq!(verdict(&[[0; 31].as_slice(), &[1]].concat()), Ok(false));
-        assert_eq!(verdict(&[]), Err(Trouble::Malformed));
+    fn ident_061_the_byte_1_alone_is_valid_and_any_other_answer_invalid() {
+        assert!(verdict(&[1]));
+        let word = [[0; 31].as_slice(), &[1]].concat();
+        for invalid in [&[0][..], &[1, 0], &[2], &word, &[]] {
+            assert!(!verdict(invalid), "{invalid:?}");
+        }
     }
 }

@@ -73,7 +73,7 @@ impl Verifier {
         } else {
             let call = || validator::call(signature);
             let answer = route.call(call, block_number).await?;
-            validator::verdict(&answer).map_err(|trouble| route.fault(trouble))?
+            validator::verdict(&answer)
         };
         if let Some(key) = key {
             self.verdicts.keep(key, is_valid);

@@ -10,7 +10,7 @@ mod liveness;
 mod obstacles;
 mod oracle;
 mod random;
-mod reader;
+pub(crate) mod reader;
 mod recovery;
 mod schedules;
 mod static_reader;

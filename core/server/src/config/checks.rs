@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::Sections;
@@ -99,6 +100,15 @@ pub(super) fn check(sections: &Sections) -> Vec<Failed> {
             "must not have service.name, service.version or xmtp.backend.identifier",
         );
     }
+    if let (Some(server), Some(telemetry)) = (&sections.server, &sections.telemetry) {
+        let other = telemetry.metrics_listen.0;
+        require(
+            other.is_none_or(|other| !collide(server.listen.0, other)),
+            "telemetry.metrics_listen",
+            &["server.listen"],
+            "must not be the address of server.listen",
+        );
+    }
     let now = Instant::now();
     for (key, timer) in timers(sections) {
         require(
@@ -115,6 +125,15 @@ pub(super) fn check(sections: &Sections) -> Vec<Failed> {
             .map(|error| Failed { error, others: &[] }),
     );
     failed
+}
+
+/// Whether no machine can listen on both: the same port, and addresses of one family of which one contains the other.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let (ip, other_ip) = (one.ip(), other.ip());
+    one.port() != 0
+        && one.port() == other.port()
+        && ip.is_ipv4() == other_ip.is_ipv4()
+        && (ip == other_ip || ip.is_unspecified() || other_ip.is_unspecified())
 }
 
 /// The seven timers whose deadlines the host's monotonic clock must be able to hold (ARC-100).

@@ -85,7 +85,10 @@ impl Document {
         let lines = Lines::new(text);
         let tree = DeTable::parse(text).map_err(|error| ConfigError {
             key: String::new(),
-            position: error.span().map(|span| lines.position(span.start)),
+            position: Some(match error.span() {
+                Some(span) => lines.position(span.start),
+                None => lines.of_unplaced(),
+            }),
             refusal: Refusal::Syntax,
         })?;
         let mut reader = Reader {
@@ -465,6 +468,18 @@ impl<'t> Lines<'t> {
         Self {
             text,
             starts: std::iter::once(0).chain(breaks).collect(),
+        }
+    }
+
+    /// The line that brings the error for which the parser names no place, such as too deep a nesting.
+    fn of_unplaced(&self) -> Position {
+        let is_placed = |start: &usize| {
+            let before = DeTable::parse(&self.text[..*start]);
+            before.is_ok() || before.is_err_and(|error| error.span().is_some())
+        };
+        Position {
+            line: self.starts.partition_point(is_placed),
+            column: 1,
         }
     }
 

@@ -26,7 +26,7 @@ pub enum Refusal {
         kind: io::ErrorKind,
     },
     /// Not TOML. The parser's own words are left out: they are not ours to keep free of secrets.
-    #[error("not valid TOML")]
+    #[error("not valid TOML, in which a key or a table stands once")]
     Syntax,
     /// Nobody owns this key (ARC-100).
     #[error("unknown key{}", .nearest.as_ref().map(|key| format!("; did you mean `{key}`?")).unwrap_or_default())]

@@ -52,7 +52,7 @@ impl Document {
     /// section of `owned` that is not written.
     ///
     /// No secret is shown: the schema marks one by `writeOnly`, and what came from the environment is shown
-    /// by its reference (ARC-101).
+    /// by its reference; of an address in clear, what may carry credentials is left out (ARC-101).
     pub fn settings(&self, schema: &Schema, owned: &[OwnedSchema]) -> Vec<Setting> {
         let optional: Vec<&str> = owned.iter().map(|part| part.path).collect();
         let mut settings = Vec::new();
@@ -115,7 +115,7 @@ impl Document {
                     None if schema["writeOnly"] == true => {
                         (Setting::REDACTED.to_owned(), Origin::Document(place))
                     }
-                    None => (value.to_string(), Origin::Document(place)),
+                    None => (shown(value), Origin::Document(place)),
                 };
                 settings.push(Setting {
                     key: key.to_owned(),
@@ -127,6 +127,32 @@ impl Document {
     }
 }
 
+/// A value as it is shown: an address without what carries credentials in it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => Value::String(without_credentials(text)).to_string(),
+        value => value.to_string(),
+    }
+}
+
+/// An address without its user, password, query and fragment; any other text as it is.
+fn without_credentials(text: &str) -> String {
+    const HIDDEN: &str = "<redacted>";
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let (place, more) = match rest.find(['?', '#']) {
+        Some(end) => (&rest[..end], format!("{}{HIDDEN}", &rest[end..=end])),
+        None => (rest, String::new()),
+    };
+    let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let authority = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{HIDDEN}@{host}"),
+        None => authority.to_owned(),
+    };
+    format!("{scheme}://{authority}{path}{more}")
+}
+
 /// An empty array is no setting: nothing is configured by it.
 fn default(key: String, schema: &Schema) -> Option<Setting> {
     let value = schema.get("default").filter(|value| !value.is_array())?;
@@ -135,4 +161,23 @@ fn default(key: String, schema: &Schema) -> Option<Setting> {
         value: value.to_string(),
         origin: Origin::Default,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arc_101_an_address_is_shown_without_what_carries_credentials() {
+        for (written, shown) in [
+            ("http://c:4317/p?key=s", "http://c:4317/p?<redacted>"),
+            ("https://c#s", "https://c#<redacted>"),
+            ("https://u:s@c/p", "https://<redacted>@c/p"),
+            ("https://s@u@c?s@x/y", "https://<redacted>@c?<redacted>"),
+            ("https://c/a@b", "https://c/a@b"),
+            ("no address?", "no address?"),
+        ] {
+            assert_eq!(without_credentials(written), shown);
+        }
+    }
 }

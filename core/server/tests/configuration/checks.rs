@@ -195,6 +195,36 @@ fn ops_013_reserved_resource_attributes_are_refused() {
 }
 
 #[test]
+fn ops_022_metrics_have_an_address_of_their_own() {
+    let addresses = |grpc: &str, metrics: &str| {
+        with("server.listen", &format!("{grpc:?}"))
+            + &format!("[telemetry]\nmetrics_listen = {metrics:?}\n")
+    };
+    for (grpc, metrics) in [
+        ("127.0.0.1:5050", "127.0.0.1:5050"),
+        ("0.0.0.0:5050", "127.0.0.1:5050"),
+        ("127.0.0.1:5050", "0.0.0.0:5050"),
+        ("[::]:5050", "[::1]:5050"),
+    ] {
+        let lines = refused(&addresses(grpc, metrics));
+        let expected = "telemetry.metrics_listen (line 7, column 18): must not be the address of server.listen";
+        assert_eq!(lines, [expected], "{grpc} {metrics}");
+    }
+    for (grpc, metrics) in [
+        ("127.0.0.1:5050", "127.0.0.2:5050"),
+        ("127.0.0.1:5050", "[::1]:5050"),
+        ("0.0.0.0:5050", "0.0.0.0:5051"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("0.0.0.0:5050", ""),
+    ] {
+        assert!(load(&addresses(grpc, metrics)).is_ok(), "{grpc} {metrics}");
+    }
+    // At its default as well.
+    let lines = refused(&with("server.listen", "\"0.0.0.0:9464\""));
+    assert!(lines[0].starts_with("telemetry.metrics_listen: must not be"));
+}
+
+#[test]
 fn ops_020_retention_periods_end_within_the_stored_time() {
     let config = load(&with("retention.welcome_seconds", "9223372036")).expect("within bounds");
     let longest_ns = 9_223_372_036_000_000_000;

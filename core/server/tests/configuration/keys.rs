@@ -477,7 +477,42 @@ fn arc_101_text_that_is_not_toml_is_refused_by_place_alone() {
         let lines = refused(text);
         assert_eq!(lines.len(), 1);
         assert!(lines[0].starts_with(place), "{lines:?}");
-        assert!(lines[0].ends_with(": not valid TOML"), "{lines:?}");
+        assert!(
+            lines[0].ends_with(": not valid TOML, in which a key or a table stands once"),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
+fn arc_100_too_deep_a_nesting_has_a_place_as_well() {
+    let deep = format!("{} = 1\n", vec!["a"; 20_000].join("."));
+    let lines = refused(&format!("{}{deep}b = 2\n", minimal()));
+    assert_eq!(lines.len(), 1);
+    assert!(
+        lines[0].starts_with("line 5, column 1: not valid TOML"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn arc_100_an_address_of_the_database_is_refused_for_its_reason() {
+    for (url, reason) in [
+        ("postgres://u:p@h:99999/d", "a port from 1 to 65535"),
+        ("postgres://u:p@h1,h2/d", "one host"),
+        ("postgres://u:hunter2-Zx9/x@h/d", "/ is %2F"),
+        ("postgres://u:hunter2 Zx9@h/d", "a space is %20"),
+        ("postgres://u:p@h/d\\n", "white space at its end"),
+        ("postgres://u:100%@h/d", "% itself is %25"),
+        ("postgres://h/d?pasword=hunter2-Zx9", "parameters"),
+        ("mysql://h/d", "a postgres:// or postgresql:// address"),
+    ] {
+        let text = format!("server.identifier = \"org.example.test\"\ndatabase.url = \"{url}\"\n");
+        let lines = refused(&text);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("database.url (line 2, column 16): expected "));
+        assert!(lines[0].contains(reason), "{url}: {lines:?}");
+        assert!(!lines[0].contains("Zx9"), "{lines:?}");
     }
 }
 

@@ -241,7 +241,11 @@ fn arc_101_settings_tell_the_origin_of_each_value_and_no_secret() {
             "\"env:HIDDEN\"",
             "environment, line 6",
         ),
-        ("telemetry.resource_attributes.\"a.b\"", "\"c\"", "line 7"),
+        (
+            "telemetry.resource_attributes.\"a.b\"",
+            Setting::REDACTED,
+            "line 7",
+        ),
         ("limits.max_query_topics", "1000", "default"),
         ("application_components[0].name", "\"A\"", "line 9"),
     ] {

@@ -1,9 +1,10 @@
 //! Heads, and bounded fetch turns.
 
+use bytes::Bytes;
 use xmtp_protocol::Topic;
 use xmtp_store::{CatchUpPage, CatchUpRange};
 
-use crate::fixture::{Store, at, group, publish_each};
+use crate::fixture::{Store, WRAPPING, at, content, group, publish_each};
 
 fn range(topic: Topic, after: i64, through: i64) -> CatchUpRange {
     CatchUpRange {
@@ -13,15 +14,17 @@ fn range(topic: Topic, after: i64, through: i64) -> CatchUpRange {
     }
 }
 
-/// Range and payload of each row.
-fn rows(page: &CatchUpPage) -> Vec<(usize, &str)> {
+/// Range and content of each row.
+fn rows(page: &CatchUpPage) -> Vec<(usize, Bytes)> {
     page.rows
         .iter()
-        .map(|row| {
-            let payload = std::str::from_utf8(&row.envelope.payload).unwrap();
-            (row.range, payload)
-        })
+        .map(|row| (row.range, content(&row.envelope.payload)))
         .collect()
+}
+
+fn expected<const N: usize>(rows: [(usize, &str); N]) -> Vec<(usize, Bytes)> {
+    rows.map(|(range, content)| (range, Bytes::copy_from_slice(content.as_bytes())))
+        .into()
 }
 
 /// Two topics with interleaved ids: group 1 has the odd ones from 1 to 7, group 2 the even ones.
@@ -65,17 +68,20 @@ async fn arc_086_each_range_gives_at_most_its_rows_lowest_first() {
         range(group(1), 0, 5),
     ];
     let page = reads.catch_up(&ranges, 2, 1_000_000, 0).await.unwrap();
-    assert_eq!(rows(&page), [(0, "b2"), (0, "b3"), (2, "a1"), (2, "a2")]);
+    assert_eq!(
+        rows(&page),
+        expected([(0, "b2"), (0, "b3"), (2, "a1"), (2, "a2")])
+    );
     assert!(!page.cut, "the row bound is not the byte bound");
     let page = reads.catch_up(&ranges, 64, 1_000_000, 0).await.unwrap();
-    let expected = [
+    let expected = expected([
         (0, "b2"),
         (0, "b3"),
         (0, "b4"),
         (2, "a1"),
         (2, "a2"),
         (2, "a3"),
-    ];
+    ]);
     assert_eq!(rows(&page), expected);
     assert!(!page.cut);
 }
@@ -85,7 +91,7 @@ async fn arc_087_a_byte_cut_keeps_a_prefix_of_each_range_in_the_order_of_ranges(
     let store = interleaved().await;
     let reads = store.primary.reads();
     let ranges = [range(group(2), 0, 8), range(group(1), 0, 8)];
-    let all = [
+    let all = expected([
         (0, "b1"),
         (0, "b2"),
         (0, "b3"),
@@ -94,11 +100,12 @@ async fn arc_087_a_byte_cut_keeps_a_prefix_of_each_range_in_the_order_of_ranges(
         (1, "a2"),
         (1, "a3"),
         (1, "a4"),
-    ];
-    // Two bytes and ten of overhead each.
-    for bytes in 0..=110 {
+    ]);
+    // Two bytes wrapped, and ten of overhead each.
+    let row = 12 + WRAPPING;
+    for bytes in 0..=9 * row {
         let page = reads.catch_up(&ranges, 64, bytes, 10).await.unwrap();
-        let fit = usize::try_from(bytes / 12).unwrap().clamp(1, all.len());
+        let fit = usize::try_from(bytes / row).unwrap().clamp(1, all.len());
         assert_eq!(rows(&page), all[..fit], "{bytes} bytes");
         assert_eq!(page.cut, fit < all.len(), "{bytes} bytes");
     }
@@ -114,7 +121,7 @@ async fn arc_087_the_first_row_fits_whatever_its_size() {
         .catch_up(&[range(group(1), 0, 2)], 64, 1, 100)
         .await
         .unwrap();
-    assert_eq!(rows(&page), [(0, large.as_str())]);
+    assert_eq!(rows(&page), expected([(0, &large)]));
     assert!(page.cut);
 }
 

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use prost::Message;
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use xmtp_protocol::identity::AssociationChanges;
+use xmtp_protocol::proto::xmtp::backend::v1::client_envelope::Payload;
+use xmtp_protocol::proto::xmtp::backend::v1::welcome_message::Version;
+use xmtp_protocol::proto::xmtp::backend::v1::{ClientEnvelope, WelcomeMessage};
 use xmtp_protocol::{SequenceId, Topic, TopicKind};
 use xmtp_store::publish::PublishLocks;
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, Settings, StoreError};
@@ -118,9 +123,27 @@ pub(crate) fn inbox(number: u8) -> Topic {
     Topic::new(TopicKind::IdentityUpdate, &[number; 32]).unwrap()
 }
 
-/// An envelope that never expires. The store takes a payload as it is.
-pub(crate) fn envelope(topic: Topic, payload: impl Into<Vec<u8>>) -> NewEnvelope {
-    let payload = payload.into();
+/// Bytes that storing some content takes beside it, where that is shorter than 128 bytes.
+pub(crate) const WRAPPING: i64 = 6;
+
+/// A client envelope around some content, as it is stored.
+pub(crate) fn wrapped(content: impl AsRef<[u8]>) -> Vec<u8> {
+    xmtp_fixtures::envelope(xmtp_fixtures::welcome([], content)).encode_to_vec()
+}
+
+/// The content of a stored envelope.
+pub(crate) fn content(payload: &Bytes) -> Bytes {
+    match ClientEnvelope::decode(payload.clone()).unwrap().payload {
+        Some(Payload::WelcomeMessage(WelcomeMessage {
+            version: Some(Version::V1(inline)),
+        })) => inline.data,
+        _ => panic!("it holds no content"),
+    }
+}
+
+/// An envelope around some content that never expires. The store does not ask whether it is one of the topic.
+pub(crate) fn envelope(topic: Topic, content: impl AsRef<[u8]>) -> NewEnvelope {
+    let payload = wrapped(content);
     NewEnvelope {
         key: EnvelopeKey {
             topic,
@@ -167,15 +190,15 @@ pub(crate) async fn publish(
     Ok(keys.iter().map(|key| known[key]).collect())
 }
 
-/// Publishes one envelope for each payload, one by one, and answers their ids.
+/// Publishes one envelope for each content, one by one, and answers their ids.
 pub(crate) async fn publish_each<const N: usize>(
     primary: &Primary,
     topic: Topic,
-    payloads: [&str; N],
+    contents: [&str; N],
 ) -> [i64; N] {
     let mut ids = [0; N];
-    for (id, payload) in ids.iter_mut().zip(payloads) {
-        let stored = publish(primary, &[envelope(topic, payload)]).await.unwrap();
+    for (id, content) in ids.iter_mut().zip(contents) {
+        let stored = publish(primary, &[envelope(topic, content)]).await.unwrap();
         *id = stored[0].sequence_id.into();
     }
     ids

@@ -3,7 +3,7 @@
 use xmtp_protocol::Topic;
 use xmtp_store::{Metadata, NewestEnvelope};
 
-use crate::fixture::{Store, envelope, group, inbox, publish};
+use crate::fixture::{Store, WRAPPING, content, envelope, group, inbox, publish};
 
 fn of(newest: &[NewestEnvelope], topic: Topic) -> Option<&NewestEnvelope> {
     let mut found = newest.iter().filter(|row| row.metadata.topic == topic);
@@ -59,16 +59,19 @@ async fn api_244_envelopes_carry_their_payload_within_the_bound() {
     let [message, update] = written(&store).await;
     let topics = [group(1), inbox(1), group(2)];
     let reads = store.primary.reads();
-    // Six bytes each.
-    let newest = reads.newest_envelopes(&topics, 12).await.unwrap().unwrap();
+    // Six bytes each, wrapped.
+    let bytes = 2 * usize::try_from(6 + WRAPPING).unwrap();
+    let newest = reads.newest_envelopes(&topics, bytes).await.unwrap();
+    let newest = newest.unwrap();
     assert_eq!(newest.len(), 2);
-    for (expected, payload) in [(message, "newest"), (update, "update")] {
+    for (expected, sent) in [(message, "newest"), (update, "update")] {
         let found = of(&newest, expected.topic).unwrap();
         assert!(found.metadata == expected);
-        assert_eq!(found.payload.as_deref(), Some(payload.as_bytes()));
+        assert_eq!(found.payload.as_ref().map(content).unwrap(), sent);
     }
     for _ in 0..5 {
-        assert!(reads.newest_envelopes(&topics, 11).await.unwrap().is_none());
+        let newest = reads.newest_envelopes(&topics, bytes - 1).await.unwrap();
+        assert!(newest.is_none());
     }
     store.serves(2).await;
 }

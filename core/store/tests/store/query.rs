@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use xmtp_protocol::{SequenceId, Topic};
-use xmtp_store::{Page, Primary, StoredEnvelope, TopicPosition};
+use xmtp_store::{CatchUpRange, ErrorKind, Page, Primary, StoredEnvelope, TopicPosition};
 
-use crate::fixture::{Store, at, envelope, group, publish, publish_each};
+use crate::fixture::{
+    Store, WRAPPING, at, content, envelope, failure, group, publish, publish_each,
+};
 
 fn above(topic: Topic, after: i64) -> TopicPosition {
     TopicPosition {
@@ -28,8 +31,8 @@ async fn page(
     }
 }
 
-fn payloads(rows: &[StoredEnvelope]) -> Vec<&[u8]> {
-    rows.iter().map(|row| &row.payload[..]).collect()
+fn contents(rows: &[StoredEnvelope]) -> Vec<Bytes> {
+    rows.iter().map(|row| content(&row.payload)).collect()
 }
 
 #[tokio::test]
@@ -39,13 +42,13 @@ async fn api_240_has_more_is_exact_around_the_limit() {
     publish_each(&store.primary, group(2), ["c", "d", "e"]).await;
     publish_each(&store.primary, group(3), ["of no topic asked for"]).await;
     let positions = [above(group(2), 0), above(group(1), 0)];
-    let all = [b"a", b"b", b"c", b"d", b"e"];
+    let all = ["a", "b", "c", "d", "e"];
     // Of both topics, and of one that alone has more than the limit.
     for (positions, eligible) in [(&positions[..], &all[..]), (&positions[..1], &all[2..])] {
         for limit in 1..=6 {
             let (rows, more) = page(&store.primary, positions, limit).await;
             let limit = usize::try_from(limit).unwrap();
-            assert_eq!(payloads(&rows), eligible[..limit.min(eligible.len())]);
+            assert_eq!(contents(&rows), eligible[..limit.min(eligible.len())]);
             assert_eq!(more, limit < eligible.len(), "limit {limit}");
         }
     }
@@ -63,7 +66,7 @@ async fn api_240_a_page_is_the_union_above_each_cursor_and_each_row_once() {
         above(group(3), 0),
     ];
     let (rows, more) = page(&store.primary, &positions, 100).await;
-    assert_eq!(payloads(&rows), [&b"a2"[..], b"a3", b"b2", b"a4"]);
+    assert_eq!(contents(&rows), ["a2", "a3", "b2", "a4"]);
     assert!(!more);
     assert!(rows.iter().all(|row| row.metadata.topic != group(3)));
 }
@@ -139,11 +142,55 @@ async fn api_283_payloads_beyond_the_bound_make_no_page_and_the_pool_goes_on() {
     let store = Store::with(|settings| settings.max_connections = 2).await;
     publish_each(&store.primary, group(1), ["12345", "67890"]).await;
     let positions = [above(group(1), 0)];
+    let bytes = 2 * usize::try_from(5 + WRAPPING).unwrap();
     for _ in 0..5 {
-        let page = store.primary.query(&positions, 10, 9).await.unwrap();
+        let page = store.primary.query(&positions, 10, bytes - 1);
+        let page = page.await.unwrap();
         assert!(matches!(page, Page::TooLarge));
     }
-    let exact = store.primary.query(&positions, 10, 10).await.unwrap();
+    let exact = store.primary.query(&positions, 10, bytes).await.unwrap();
     assert!(matches!(exact, Page::Rows { envelopes, .. } if envelopes.len() == 2));
     store.serves(2).await;
+}
+
+/// What a disk or a hand leaves where a client envelope was.
+const DAMAGE: &str = r"UPDATE envelopes SET payload = '\xffffff' WHERE sequence_id = (SELECT min(sequence_id) FROM envelopes)";
+
+#[tokio::test]
+async fn api_5_6_a_stored_row_that_does_not_decode_fails_every_read_of_it_and_no_other() {
+    let store = Store::create().await;
+    let [damaged, last] = publish_each(&store.primary, group(1), ["a", "b"]).await;
+    let mut tail = store.primary.reads().tail().await.unwrap();
+    store.database.execute(DAMAGE).await;
+    let reads = store.primary.reads();
+    let range = |after| CatchUpRange {
+        topic: group(1),
+        after: at(after),
+        through: at(last),
+    };
+    for (after, is_sound) in [(0, false), (damaged, true)] {
+        let (positions, ranges) = ([above(group(1), after)], [range(after)]);
+        let page = store.primary.query(&positions, 10, 1000);
+        let outcomes = [
+            page.await.map(drop),
+            reads.catch_up(&ranges, 10, 1000, 0).await.map(drop),
+            tail.poll(at(after), &[], 10, 1000).await.map(drop),
+        ];
+        for outcome in outcomes {
+            assert_eq!(outcome.is_ok(), is_sound, "above {after}: {outcome:?}");
+            if let Err(error) = outcome {
+                assert_eq!(error.kind(), ErrorKind::Invariant);
+                assert_eq!(error.to_string(), "stored envelope is invalid");
+            }
+        }
+    }
+    assert!(reads.newest_envelopes(&[group(1)], 1000).await.is_ok());
+    store
+        .database
+        .execute(r"UPDATE envelopes SET payload = '\xffffff'")
+        .await;
+    let error = failure(reads.newest_envelopes(&[group(1)], 1000).await);
+    assert_eq!(error.kind(), ErrorKind::Invariant);
+    // What the connections were asked for was read to its end, or went with them.
+    store.serves(8).await;
 }

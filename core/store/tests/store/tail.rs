@@ -176,8 +176,10 @@ async fn arc_037_a_row_is_what_its_receipt_said() {
     let mut tail = store.primary.reads().tail().await.unwrap();
     let mut sent = envelope(group(1), "payload");
     sent.retention_seconds = Some(60);
-    let stored = publish(&store.primary, &[sent]).await.unwrap();
+    let stored = publish(&store.primary, std::slice::from_ref(&sent))
+        .await
+        .unwrap();
     let page = poll(&mut tail, 0, &[], 100, NO_BOUND).await;
     assert!(page.rows[0].envelope.metadata == stored[0]);
-    assert_eq!(page.rows[0].envelope.payload, "payload");
+    assert_eq!(page.rows[0].envelope.payload, sent.payload);
 }

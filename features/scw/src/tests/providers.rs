@@ -86,8 +86,9 @@ async fn s18_every_failure_of_a_provider_is_a_fault_that_passes_and_is_never_kep
         ),
         ("no bytes", Act::Result(json!(true))),
         ("null", Act::Result(Value::Null)),
-        ("nothing ran", Act::Result(json!("0x"))),
         ("odd digits", Act::Result(json!("0x1"))),
+        ("digits alone", Act::Result(json!("01"))),
+        ("a large X", Act::Result(json!("0X01"))),
         (
             "too long",
             Act::Http("200 OK", answer("0x01") + &" ".repeat(MAX_ANSWER_BYTES)),
@@ -385,12 +386,14 @@ async fn ops_016_each_verification_is_counted_once_by_its_result() {
         match &parameters[1] {
             block if block == "0x2" => Some(Act::Result(json!("0x00"))),
             block if block == "0x3" => Some(Act::Error(3)),
+            // IDENT-061: nothing is an answer, and not the byte 1.
+            block if block == "0x4" => Some(Act::Result(json!("0x"))),
             _ => None,
         }
     })
     .await;
     let verifier = of(&fake);
-    for number in [1, 1, 2, 2, 2, 3] {
+    for number in [1, 1, 2, 2, 2, 3, 4] {
         let _ = verifier.verify(&[signature(1, Some(number))]).await;
     }
     let _ = verifier.verify(&[signature(1, None)]).await;
@@ -417,8 +420,8 @@ async fn ops_016_each_verification_is_counted_once_by_its_result() {
         }
     };
     let counts = ["valid", "invalid", "error"].map(count);
-    assert_eq!(counts[1], 3);
-    assert_eq!(counts.iter().sum::<u64>(), 8 + 3 + 40);
+    assert_eq!(counts[1], 4);
+    assert_eq!(counts.iter().sum::<u64>(), 9 + 3 + 40);
     // Questions are put sixteen at a time, so of the forty some twenty were never put.
     assert!(counts[2] > 2 + 3 + 20, "{counts:?}");
 }

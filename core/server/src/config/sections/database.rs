@@ -60,8 +60,8 @@ impl DatabaseUrl {
         {
             return Some(absent.refusal());
         }
-        let is_usable = PostgresUrl::parse(self.0.expose_secret()).is_some();
-        (!is_usable).then(|| Refusal::Expected(PostgresUrl::EXPECTED.to_owned()))
+        let text = self.0.expose_secret();
+        PostgresUrl::check(text).err().map(Refusal::Expected)
     }
 }
 
@@ -73,6 +73,26 @@ impl PostgresUrl {
     /// The address, to connect with.
     pub fn secret(&self) -> &SecretString {
         &self.0
+    }
+
+    /// What was expected of `text` where it is no address that can be connected with.
+    fn check(text: &str) -> Result<(), String> {
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        if !scheme.is_some_and(|scheme| DatabaseUrl::SCHEMES.contains(&scheme)) {
+            return Err(Self::EXPECTED.to_owned());
+        }
+        if text.trim_end() != text {
+            return Err(
+                "an address without white space at its end, such as a line break".to_owned(),
+            );
+        }
+        if text.contains(char::is_whitespace) {
+            return Err("an address without white space: a space is %20".to_owned());
+        }
+        if !text.split('%').skip(1).all(is_escape) {
+            return Err("two hexadecimal digits after every %: % itself is %25".to_owned());
+        }
+        xmtp_store::check_address(text).map_err(|error| error.to_string())
     }
 
     /// A regular expression for an address of one of the schemes that core connects to.
@@ -94,12 +114,7 @@ impl Form for PostgresUrl {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (scheme, _) = text.split_once("://")?;
-        let sound = DatabaseUrl::SCHEMES.contains(&scheme)
-            && !text.contains(char::is_whitespace)
-            && text.split('%').skip(1).all(is_escape)
-            && xmtp_store::is_usable_address(text);
-        sound.then(|| Self(text.into()))
+        Self::check(text).is_ok().then(|| Self(text.into()))
     }
 }
 

@@ -89,6 +89,7 @@ impl Form for ServiceName {
 pub struct ResourceAttributes(
     #[schemars(
         with = "BTreeMap<String, String>",
+        extend("additionalProperties" = { "type": "string", "writeOnly": true }),
         extend("propertyNames" = { "not": { "enum": ResourceAttributes::RESERVED } })
     )]
     BTreeMap<String, Unshown>,
