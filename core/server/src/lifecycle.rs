@@ -38,7 +38,7 @@ use crate::subsystem::{
 use crate::telemetry::{
     Catalogue, Metrics, Observers, Observing, RequestTracer, Telemetry, TelemetryListener,
 };
-use crate::transport::{self, Admission, CallLayer, Listener, Services};
+use crate::transport::{self, Admission, AnswerLimits, CallLayer, Listener, Services};
 
 /// Full names of core's services, as health reports them.
 const SERVICES: [&str; 5] = [
@@ -601,6 +601,7 @@ fn routes(
     Services {
         routes: routes.routes(),
         max_request_bytes: max_in,
+        answers: AnswerLimits::default(),
     }
 }
 

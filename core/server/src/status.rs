@@ -65,6 +65,17 @@ pub(crate) fn response_too_long() -> Status {
     Status::out_of_range("response exceeds byte limit")
 }
 
+/// An answer for which there is no room among those that peers have still to read: what there is for a caller to do
+/// is to try again later, which is what `UNAVAILABLE` says (API-284).
+pub(crate) fn answers_unread() -> Status {
+    Status::unavailable("too many answers wait to be read")
+}
+
+/// The end of an answer of which the peer takes nothing.
+pub(crate) fn answer_not_read() -> Status {
+    Status::deadline_exceeded("answer was not read in time")
+}
+
 /// No verdict on a contract wallet's signature (API-271, ARC-091): what a publish says of it.
 pub(crate) fn chain(fault: ChainFault) -> Status {
     Status::unavailable(ValidationError::Unavailable(fault).to_string())

@@ -8,15 +8,18 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use http::Version;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 
-use super::Stack;
+use super::answers::OwnConnection;
 use super::opening::Opening;
+use super::{Incoming, Stack};
 
 /// Time for a peer to say which protocol it speaks, and to send the head of an HTTP/1.1 request.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -104,13 +107,21 @@ impl Listener {
             return;
         }
         let builder = builder.clone();
-        let service = TowerToHyperService::new(stack.clone());
-        let (close, abort) = (self.close.clone(), self.abort.clone());
+        let (close, abort) = (self.close.clone(), self.abort.child_token());
+        let own = OwnConnection(abort.clone());
+        let stack = stack.clone().map_request(move |mut request: Incoming| {
+            if request.version() < Version::HTTP_2 {
+                request.extensions_mut().insert(own.clone());
+            }
+            request
+        });
+        let service = TowerToHyperService::new(stack);
         self.connections.spawn(async move {
             let mut connection =
                 pin!(builder.serve_connection(TokioIo::new(Opening::new(stream)), service));
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
+                () = abort.cancelled() => return,
                 () = close.cancelled() => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {

@@ -1,11 +1,12 @@
 //! The one port: connections, and the layers that every request passes.
 //!
 //! Outermost first: [calls], CORS, the [gate] of a subsystem, gRPC-Web,
-//! [status capture](status_capture), [deadline], [drain admission](admission), [framing], services. Every answer, an
-//! early rejection too, therefore is counted and carries a request id and CORS headers, and no body is read before
-//! admission (contract of the API, section 11.3). What a refused call still sends is [discarded](discard).
+//! [status capture](status_capture), [deadline], [drain admission](admission), [answers], [framing], services. Every
+//! answer, an early rejection too, therefore is counted and carries a request id and CORS headers, and no body is read
+//! before admission (contract of the API, section 11.3). What a refused call still sends is [discarded](discard).
 
 pub(crate) mod admission;
+mod answers;
 mod calls;
 mod cors;
 mod deadline;
@@ -18,6 +19,7 @@ mod status_capture;
 pub(crate) mod streaming;
 
 pub(crate) use admission::{Admission, StreamResponse};
+pub(crate) use answers::AnswerLimits;
 pub(crate) use calls::{CallLayer, RequestId};
 pub(crate) use listener::Listener;
 
@@ -42,6 +44,7 @@ pub(crate) struct Services {
     pub(crate) routes: Routes,
     /// Most bytes of a message of a request.
     pub(crate) max_request_bytes: usize,
+    pub(crate) answers: AnswerLimits,
 }
 
 /// Puts the layers around the services.
@@ -63,6 +66,7 @@ pub(crate) fn stack(
         .layer(status_capture::StatusCaptureLayer)
         .layer(deadline::DeadlineLayer)
         .layer(admission::AdmissionLayer(admission))
+        .layer(answers::AnswersLayer::new(services.answers))
         .layer(framing::FramingLayer {
             max_request_bytes: services.max_request_bytes,
         })
