@@ -16,12 +16,11 @@ use crate::subsystems;
 /// Longest time to send what telemetry has left (OPS-008).
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
+/// Time to write the last lines of the log. Whoever reads it takes them at once.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// What is left, after that, of the time in which the process has to end.
 const EXIT_RESERVE: Duration = Duration::from_millis(250);
-
-/// Turns of tasks after which a busy worker looks for what has arrived. While somebody's 100,000 topics keep every
-/// worker busy, one slice after the other, this is how many slices everybody else waits for at each step.
-const EVENT_INTERVAL: u32 = 4;
 
 /// Why the process ends without having served to its end.
 #[derive(Debug, thiserror::Error)]
@@ -56,10 +55,7 @@ pub(crate) fn run(
     subsystems::warn_of_what_is_ignored();
     let exit_limit = server.exit_limit();
     let mut watch = signals::watch(exit_limit, tell)?;
-    let runtime = runtime::Builder::new_multi_thread()
-        .enable_all()
-        .event_interval(EVENT_INTERVAL)
-        .build()?;
+    let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut asked = None;
     let outcome = runtime.block_on(async {
         let mut running = tokio::select! {
@@ -85,7 +81,7 @@ pub(crate) fn run(
     runtime.shutdown_background();
     let gone = asked.map_or(Duration::ZERO, |asked| asked.elapsed());
     let left = exit_limit.saturating_sub(EXIT_RESERVE + gone);
-    observers.flush(left.min(FLUSH_LIMIT));
-    drop(log);
+    observers.flush(left.saturating_sub(LAST_LINES).min(FLUSH_LIMIT));
+    log.finish(LAST_LINES);
     outcome
 }

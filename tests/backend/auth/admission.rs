@@ -153,7 +153,7 @@ async fn auth_002_only_a_preflight_is_answered_without_a_credential() {
         for (headers, is_preflight) in [
             (&[][..], false),
             (&[origin], false),
-            (&[asks], false),
+            (&[asks], true),
             (
                 &[("access-control-request-headers", "authorization"), origin],
                 false,

@@ -11,24 +11,24 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuild
 /// Most lines that wait to be written, about two megabytes. Those beyond are dropped, and counted.
 const MAX_LINES: usize = 8_192;
 
-/// Time to write what is left at the end.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// Lines after which the writing thread looks for dropped ones, where the queue is never empty.
+const LOOK_EVERY: usize = 1_000;
 
-/// Has the log written while it lives; then what is left, if it is read within a second.
+/// Has the log written while it lives.
 pub struct LogWriter {
-    thread: Option<WorkerGuard>,
+    thread: WorkerGuard,
 }
 
-impl Drop for LogWriter {
-    fn drop(&mut self) {
+impl LogWriter {
+    /// Writes what is left, if it is read within `limit`.
+    pub fn finish(self, limit: Duration) {
         let (said, heard) = mpsc::channel();
-        let guard = self.thread.take();
         // With no room left, the library itself writes to the pipe that nobody reads.
         thread::spawn(move || {
-            drop(guard);
+            drop(self.thread);
             let _ = said.send(());
         });
-        let _ = heard.recv_timeout(LAST_LINES);
+        let _ = heard.recv_timeout(limit);
     }
 }
 
@@ -38,6 +38,7 @@ pub(super) fn to_standard_output() -> (NonBlocking, LogWriter) {
         lines: BufWriter::new(io::stdout()),
         dropped: Arc::clone(&dropped),
         told: 0,
+        since_look: 0,
     };
     let (lines, thread) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_LINES)
@@ -45,7 +46,6 @@ pub(super) fn to_standard_output() -> (NonBlocking, LogWriter) {
         .thread_name("log")
         .finish(output);
     dropped.get_or_init(|| lines.error_counter());
-    let thread = Some(thread);
     (lines, LogWriter { thread })
 }
 
@@ -56,22 +56,36 @@ struct Output {
     dropped: Arc<OnceLock<ErrorCounter>>,
     /// How many of the dropped lines have been told.
     told: usize,
+    /// Lines written since it was looked at them.
+    since_look: usize,
 }
 
-impl Write for Output {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.lines.write(line)
-    }
-
-    /// Once no line waits any more. So there is room for one that tells of those that were dropped.
-    fn flush(&mut self) -> io::Result<()> {
-        self.lines.flush()?;
+impl Output {
+    /// Tells of lines that were dropped, in a line of the log, for which there is room by now.
+    fn look(&mut self) {
+        self.since_look = 0;
         let dropped = self.dropped.get().map_or(0, ErrorCounter::dropped_lines);
         let lines = dropped - self.told;
         self.told = dropped;
         if lines > 0 {
             tracing::warn!(lines, "log lines were dropped: they were not read in time");
         }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.since_look += 1;
+        if self.since_look == LOOK_EVERY {
+            self.look();
+        }
+        self.lines.write(line)
+    }
+
+    /// Once no line waits any more.
+    fn flush(&mut self) -> io::Result<()> {
+        self.lines.flush()?;
+        self.look();
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ pub struct LoggingError(#[from] TryInitError);
 pub(super) const OWN_TARGETS: &str = "xmtp_";
 
 /// Installs the pipeline of the process, with what `observers` see of it. The level filters what is printed, not what
-/// is recorded. What is logged is written while the value lives; with it go, within a second, the last lines.
+/// is recorded. What is logged is written while the value lives.
 ///
 /// # Errors
 /// [`LoggingError`] on a second call.

@@ -376,10 +376,7 @@ where
         let span = call
             .as_ref()
             .map_or_else(Span::none, |call| call.span.clone());
-        let is_stream = call
-            .as_ref()
-            .is_some_and(|call| call.kind() == RouteKind::BidiStream);
-        let request = request.map(|body| Discarding::new(body, is_stream));
+        let request = request.map(Discarding::new);
         let request = match &call {
             None => request.map(Body::new),
             Some(call) => {

@@ -29,7 +29,6 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 pub(super) fn is_preflight<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::OPTIONS
-        && headers.contains_key(header::ORIGIN)
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 

@@ -19,26 +19,18 @@ use tokio::time::timeout;
 /// answered. After that it is reset.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Time for them. Until then the stream counts among those of its connection.
-const MAX_DURATION: Duration = Duration::from_secs(5);
+/// Time for them: longer than what was on its way takes. Until then the stream counts among those of its connection.
+const MAX_DURATION: Duration = Duration::from_secs(2);
 
 /// A request body whose rest is discarded when it is dropped.
 pub(super) struct Discarding {
     // None once it has ended.
     body: Option<Incoming>,
-    /// Whether it goes on for as long as its call does. Where such a call ends after it was let in, no more is to come
-    /// than a frame on its way, and the stream is better given back at once.
-    is_stream: bool,
-    was_read: bool,
 }
 
 impl Discarding {
-    pub(super) const fn new(body: Incoming, is_stream: bool) -> Self {
-        Self {
-            body: Some(body),
-            is_stream,
-            was_read: false,
-        }
+    pub(super) const fn new(body: Incoming) -> Self {
+        Self { body: Some(body) }
     }
 }
 
@@ -50,7 +42,6 @@ impl HttpBody for Discarding {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.was_read = true;
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
@@ -77,7 +68,7 @@ impl Drop for Discarding {
         let Some(body) = self.body.take() else {
             return;
         };
-        if body.is_end_stream() || self.is_stream && self.was_read {
+        if body.is_end_stream() {
             return;
         }
         // Without a runtime there is no connection either.

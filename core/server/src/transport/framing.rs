@@ -183,33 +183,30 @@ impl HttpBody for Messages {
         if let Some(status) = this.failed.take() {
             return Poll::Ready(Some(Err(status)));
         }
-        let frame = match ready!(this.body.poll_frame(context)) {
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Poll::Ready(Some(Err(broken(&error)))),
-            None if *this.place != Place::START => {
+        let frame = match ready!(this.body.poll_frame(context)).transpose() {
+            Ok(frame) => frame,
+            Err(error) => return Poll::Ready(Some(Err(broken(&error)))),
+        };
+        // Trailers are an end as well.
+        let Some(mut bytes) = frame.and_then(|frame| frame.into_data().ok()) else {
+            if *this.place != Place::START {
                 *this.place = Place::START;
                 return Poll::Ready(Some(Err(status::undecodable(Undecodable))));
             }
-            None if *this.needs_message => {
+            if *this.needs_message {
                 *this.needs_message = false;
                 return Poll::Ready(Some(Err(status::request_missing())));
             }
-            None => return Poll::Ready(None),
+            return Poll::Ready(None);
         };
-        let frame = match frame.into_data() {
-            Ok(mut bytes) => {
-                *this.needs_message &= !bytes.has_remaining();
-                let (taken, failed) = this.place.advance(&bytes, *this.max_bytes);
-                bytes.truncate(taken);
-                match failed {
-                    Some(status) if bytes.is_empty() => return Poll::Ready(Some(Err(status))),
-                    failed => *this.failed = failed,
-                }
-                Frame::data(bytes)
-            }
-            Err(trailers) => trailers,
-        };
-        Poll::Ready(Some(Ok(frame)))
+        *this.needs_message &= !bytes.has_remaining();
+        let (taken, failed) = this.place.advance(&bytes, *this.max_bytes);
+        bytes.truncate(taken);
+        match failed {
+            Some(status) if bytes.is_empty() => return Poll::Ready(Some(Err(status))),
+            failed => *this.failed = failed,
+        }
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -300,17 +297,30 @@ fn is_too_long(trailers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use futures::{StreamExt, stream};
+    use http::HeaderMap;
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
 
-    /// The bytes that come through of `parts`, and the status at their end.
+    /// The bytes that come through of `parts`, and the status at their end, which trailers do not change.
     async fn read(parts: &[&[u8]], needs_message: bool) -> (Vec<u8>, Option<Status>) {
-        let parts: Vec<_> = parts
-            .iter()
-            .map(|part| Bytes::copy_from_slice(part))
-            .collect();
-        let frames = stream::iter(parts).map(|part| Ok::<_, Status>(Frame::data(part)));
+        let data = || {
+            let parts = parts.iter().map(|part| Bytes::copy_from_slice(part));
+            parts.map(Frame::data)
+        };
+        let plain = read_frames(data().collect(), needs_message).await;
+        let trailers = Frame::trailers(HeaderMap::new());
+        let trailed = read_frames(data().chain([trailers]).collect(), needs_message).await;
+        let code = |status: &Option<Status>| status.as_ref().map(Status::code);
+        assert_eq!((&plain.0, code(&plain.1)), (&trailed.0, code(&trailed.1)));
+        plain
+    }
+
+    async fn read_frames(
+        frames: Vec<Frame<Bytes>>,
+        needs_message: bool,
+    ) -> (Vec<u8>, Option<Status>) {
+        let frames = stream::iter(frames).map(Ok::<_, Status>);
         let mut body = Messages {
             body: Body::new(StreamBody::new(frames)),
             max_bytes: 3,
