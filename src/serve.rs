@@ -22,6 +22,10 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// What is left, after that, of the time in which the process has to end.
 const EXIT_RESERVE: Duration = Duration::from_millis(250);
 
+/// Turns of tasks after which a busy worker looks for what has arrived. A turn of work on many topics takes a tenth of a
+/// millisecond, and what the others wait for at each step of a request is this many of them.
+const EVENT_INTERVAL: u32 = 4;
+
 /// Why the process ends without having served to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
@@ -55,7 +59,10 @@ pub(crate) fn run(
     subsystems::warn_of_what_is_ignored();
     let exit_limit = server.exit_limit();
     let mut watch = signals::watch(exit_limit, tell)?;
-    let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .event_interval(EVENT_INTERVAL)
+        .build()?;
     let mut asked = None;
     let outcome = runtime.block_on(async {
         let mut running = tokio::select! {

@@ -16,17 +16,18 @@ pub(crate) const DOSE: usize = 1000;
 /// The shortest rest that the timer knows.
 const REST: Duration = Duration::from_millis(1);
 
-/// Where the streams of an instance rest, as many at a time as there are processors: so there are as many doses in each
-/// [`REST`] at most, and the others get at least half of the processors' time.
+/// Where the streams of an instance rest, one for every two processors at a time: there are as many doses in each
+/// [`REST`] at most, so that most of the processors' time is left for the others.
 pub(crate) struct Pace(Semaphore);
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self::of(available_parallelism().map_or(1, NonZeroUsize::get))
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self::of((processors / 2).max(1))
     }
 
-    fn of(processors: usize) -> Self {
-        Self(Semaphore::new(processors))
+    fn of(turns: usize) -> Self {
+        Self(Semaphore::new(turns))
     }
 
     /// Before each topic of a stream that has `taken` some since it rested. Lets others run meanwhile. Where many are to
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn arc_074_streams_rest_as_many_at_a_time_as_there_are_processors_and_take_turns() {
+    async fn arc_074_streams_rest_as_many_at_a_time_as_there_are_turns_and_take_them_in_order() {
         let pace = Pace::of(1);
         let alone = work(&pace, 5 * DOSE).await;
         let many = work(&pace, 50 * DOSE);
