@@ -12,6 +12,7 @@
 //! The delegated keys of XMTP V2 (field 4 of a signature) are retired: such a signature decodes to none.
 
 mod account_id;
+mod action;
 mod chain;
 mod error;
 mod identifier;
