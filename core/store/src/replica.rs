@@ -10,8 +10,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use sqlx::PgConnection;
 
-use crate::condition::schema_state;
 use crate::pool::answered;
+use crate::schema::schema_state;
 use crate::{Primary, Reads, SchemaState, StoreError};
 
 const REPLACED: StoreError = StoreError::unusable("the replica was replaced");
