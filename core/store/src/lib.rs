@@ -13,6 +13,7 @@
 //! zero for "none yet".
 
 mod address;
+mod answers;
 mod associations;
 pub mod boundary;
 mod catch_up;
@@ -29,6 +30,7 @@ mod query;
 mod record;
 mod replica;
 mod schema;
+mod standby;
 mod tail;
 
 pub use address::{AddressError, check_address};
