@@ -6,6 +6,7 @@
 //! operator how things are.
 
 mod chains;
+mod codec;
 pub mod config;
 pub mod doctor;
 mod frames;

@@ -15,8 +15,9 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Status, Streaming};
 
 use super::StreamResponse;
+use crate::codec::EncodedDecoder;
 use crate::frames::Parts;
-use crate::request::{Encoded, EncodedDecoder};
+use crate::request::Encoded;
 use crate::status;
 
 /// The messages of a request, none longer than `max_bytes`.
