@@ -14,7 +14,7 @@ use tonic::body::Body;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Status, Streaming};
 
-use super::StreamResponse;
+use super::admission::StreamResponse;
 use crate::codec::EncodedDecoder;
 use crate::frames::Parts;
 use crate::request::Encoded;
