@@ -81,10 +81,10 @@ impl Services {
         };
         Self {
             decoded: services()
-                .codec_path("crate::request::DecodedCodec")
+                .codec_path("crate::codec::DecodedCodec")
                 .service_generator(),
             encoded: services()
-                .codec_path("crate::request::EncodedCodec")
+                .codec_path("crate::codec::EncodedCodec")
                 .service_generator(),
         }
     }

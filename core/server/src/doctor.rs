@@ -1,12 +1,12 @@
 //! What can be known before a server starts: one value for each check. Changes nothing, and shows numbers
 //! and fixed words only.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use xmtp_store::{Condition, Data, Inspection, SchemaState};
+
+pub use crate::check::{Check, Outcome};
 
 use crate::config::Config;
 use crate::config::checks::retention_fits;
@@ -23,50 +23,6 @@ const UNREAD: &str = "look at the server's log, and for who holds a lock";
 
 /// How long a port that should serve has to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// What: a fixed word.
-    pub name: &'static str,
-    /// How it is.
-    pub outcome: Outcome,
-    /// What was found.
-    pub finding: String,
-    /// What to do about it; empty where nothing is to be done.
-    pub advice: &'static str,
-}
-
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// As it should be.
-    Ok,
-    /// Serving works, with a risk.
-    Warning,
-    /// Serving does not work, or loses data.
-    Failed,
-    /// Could not be looked at, because something before it failed or does not apply.
-    Skipped,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, finding) = (self.name, &self.finding);
-        write!(f, "{:<8} {name:<20} {finding}", self.outcome.to_string())?;
-        if !self.advice.is_empty() {
-            write!(f, ": {}", self.advice)?;
-        }
-        Ok(())
-    }
-}
 
 /// Whether the server's ports should be free, or should be its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,8 @@
 //! operator how things are.
 
 mod chains;
+mod check;
+mod codec;
 pub mod config;
 pub mod doctor;
 mod frames;

@@ -28,8 +28,8 @@ use xmtp_protocol::proto::xmtp::backend::v1::GetConfigurationResponse;
 use xmtp_store::{Primary, Reads, StartupCheckError};
 use xmtp_telemetry::Family;
 
+use crate::check::Check;
 use crate::config::{ConfigErrors, Document, OwnedSchema};
-use crate::doctor::Check;
 use crate::telemetry::Observer;
 use crate::telemetry::monitoring::{Alert, Group};
 use crate::telemetry::route::Route;

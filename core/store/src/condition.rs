@@ -3,28 +3,9 @@
 use std::time::SystemTime;
 
 use sqlx::PgConnection;
-use sqlx::migrate::{Migrate, MigrateError};
 
-use crate::migrate::{MIGRATOR, SchemaProblem};
+use crate::schema::{RELATIONS, SEQUENCE, SchemaState, missing, schema_state};
 use crate::{Primary, StoreError};
-
-/// Where sqlx writes down what it has applied.
-const MIGRATIONS_TABLE: &str = "_sqlx_migrations";
-
-/// What the migrations make: the tables, and the sequence.
-const RELATIONS: [&str; 8] = [
-    "envelopes",
-    "topic_watermark",
-    "identifier_association",
-    "allocation_boundary",
-    "push_recipient",
-    "push_subscription",
-    "push_cursor",
-    SEQUENCE,
-];
-
-/// Hands out the ids.
-const SEQUENCE: &str = "envelope_sequence";
 
 /// A database, its server, and what this user may do there.
 #[derive(Debug)]
@@ -69,24 +50,6 @@ pub struct Durability {
     pub full_page_writes: bool,
     /// Whether a commit is answered before it is durable (`synchronous_commit = off`).
     pub asynchronous_commit: bool,
-}
-
-/// How a database's schema compares with this binary's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchemaState {
-    /// Nothing is there yet.
-    Empty,
-    /// Some migrations are still to be applied.
-    Older,
-    /// It is this binary's.
-    Current,
-    /// It cannot be served.
-    Unusable {
-        /// Version of the migration at fault.
-        version: i64,
-        /// What is wrong with it.
-        problem: SchemaProblem,
-    },
 }
 
 /// The state that has to agree with itself (S38).
@@ -166,61 +129,6 @@ impl Primary {
             data,
         })
     }
-}
-
-/// Compares what was applied with what this binary has, as the migrator itself does.
-pub(crate) async fn schema_state(connection: &mut PgConnection) -> Result<SchemaState, StoreError> {
-    let migrated = sqlx::query_scalar!(
-        r#"SELECT to_regclass($1) IS NOT NULL AS "migrated!""#,
-        MIGRATIONS_TABLE
-    )
-    .fetch_one(&mut *connection)
-    .await?;
-    if !migrated {
-        return Ok(SchemaState::Empty);
-    }
-    let unreadable = |error| match error {
-        MigrateError::Execute(error) => error.into(),
-        _ => StoreError::invariant("applied migrations cannot be read"),
-    };
-    let unusable = |version, problem| SchemaState::Unusable { version, problem };
-    if let Some(version) = connection
-        .dirty_version(MIGRATIONS_TABLE)
-        .await
-        .map_err(unreadable)?
-    {
-        return Ok(unusable(version, SchemaProblem::Partial));
-    }
-    let applied = connection
-        .list_applied_migrations(MIGRATIONS_TABLE)
-        .await
-        .map_err(unreadable)?;
-    for migration in &applied {
-        let mut known = MIGRATOR.iter();
-        match known.find(|known| known.version == migration.version) {
-            None => return Ok(unusable(migration.version, SchemaProblem::Newer)),
-            Some(known) if known.checksum != migration.checksum => {
-                return Ok(unusable(migration.version, SchemaProblem::Edited));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(if applied.len() < MIGRATOR.iter().count() {
-        SchemaState::Older
-    } else {
-        SchemaState::Current
-    })
-}
-
-/// Tables, and the sequence, that are not there although a migration has made them.
-pub(crate) async fn missing(connection: &mut PgConnection) -> Result<Vec<String>, StoreError> {
-    let missing = sqlx::query_scalar!(
-        r#"SELECT name AS "name!" FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL"#,
-        &RELATIONS as &[&str]
-    )
-    .fetch_all(connection)
-    .await?;
-    Ok(missing)
 }
 
 /// Tables, and the sequence, that are there and that this user may not read and write. Deleting is needed by nothing

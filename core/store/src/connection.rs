@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::StoreError;
 use crate::pool::Pool;
-use crate::replica::Standby;
+use crate::standby::Standby;
 
 /// How often a server process looks whether its client is still there. A publish that is cancelled
 /// while it waits for a lock gives up its place in that queue after at most this long (ARC-051).

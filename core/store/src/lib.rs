@@ -13,6 +13,7 @@
 //! zero for "none yet".
 
 mod address;
+mod answers;
 mod associations;
 pub mod boundary;
 mod catch_up;
@@ -28,19 +29,22 @@ pub mod publish;
 mod query;
 mod record;
 mod replica;
+mod schema;
+mod standby;
 mod tail;
 
 pub use address::{AddressError, check_address};
 pub use associations::InboxId;
 pub use catch_up::{CatchUpPage, CatchUpRange, CatchUpRow};
-pub use condition::{Condition, Data, Durability, SchemaState};
+pub use condition::{Condition, Data, Durability};
 pub use connection::{Primary, Reads, Settings};
 pub use error::{ErrorKind, StoreError};
 pub use inspect::{Inspection, KindCount, Position, PushBacklog, Size, Trouble};
 pub use metrics::{FAMILIES, count_error};
-pub use migrate::{MIGRATOR, SchemaProblem, StartupCheckError};
+pub use migrate::StartupCheckError;
 pub use newest::NewestEnvelope;
 pub use query::{Page, TopicPosition};
 pub use record::{EnvelopeKey, Metadata, NewEnvelope, StoredEnvelope};
 pub use replica::ReplicaCondition;
+pub use schema::{MIGRATOR, SchemaProblem, SchemaState};
 pub use tail::{GapRange, Tail, TailPage, TailRow};

@@ -1,13 +1,10 @@
 //! Bringing a database to the schema of this binary, and refusing one that cannot be served.
 
 use sqlx::PgConnection;
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::MigrateError;
 
-use crate::condition::missing;
+use crate::schema::{MIGRATOR, SchemaProblem, missing};
 use crate::{Primary, StoreError};
-
-/// The embedded migrations (ARC-005).
-pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
 /// Why a database cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -46,20 +43,6 @@ pub enum StartupCheckError {
         "envelope_sequence is behind the stored envelopes or the closed boundary; raise it before starting"
     )]
     SequenceBehind,
-}
-
-/// Why a migrated database is not one for this binary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaProblem {
-    /// A newer binary has migrated the database.
-    #[error("is not known to this binary")]
-    Newer,
-    /// The migration was edited since it was applied.
-    #[error("differs from the one in this binary")]
-    Edited,
-    /// The migration was interrupted.
-    #[error("is only partly applied")]
-    Partial,
 }
 
 impl Primary {

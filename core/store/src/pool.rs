@@ -3,7 +3,6 @@
 use std::fmt::{Debug, Formatter};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult};
@@ -13,8 +12,9 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use crate::StoreError;
+use crate::answers::{Answers, NETWORK_MARGIN};
 use crate::metrics::RELEASED_OPEN_TRANSACTIONS;
-use crate::replica::{Incarnation, Standby};
+use crate::standby::{Incarnation, Standby};
 
 /// A connection that has rested for this long is asked whether it lives before it is used. For one in
 /// steady use a round trip each time would be too dear: its death shows in its next statement.
@@ -23,61 +23,6 @@ const RESTED: Duration = Duration::from_secs(1);
 /// Age at which a connection is replaced when it is next asked for, so that a server process in use gives
 /// back what it has cached and a moved database is found again.
 const MAX_AGE: Duration = Duration::from_mins(30);
-
-/// What the network may add to a statement's own bound.
-const NETWORK_MARGIN: Duration = Duration::from_secs(1);
-
-/// Waits for an answer to a statement that the server bounds by `statement_timeout`. It does not bound a
-/// network, or a host, that swallows statements.
-pub(crate) async fn answered<T>(
-    statement_timeout: Duration,
-    answer: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, StoreError> {
-    match timeout(statement_timeout + NETWORK_MARGIN, answer).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(StoreError::timeout("database does not answer")),
-    }
-}
-
-/// Bounds the answers to one connection's statements, and knows whether it owes one.
-#[derive(Clone)]
-pub(crate) struct Answers {
-    statement_timeout: Duration,
-    owed: Arc<AtomicBool>,
-}
-
-impl Answers {
-    fn new(statement_timeout: Duration) -> Self {
-        Self {
-            statement_timeout,
-            owed: Arc::default(),
-        }
-    }
-
-    /// Waits for an answer of a bounded length. While this has not ended, or after it was dropped, one is owed.
-    pub(crate) async fn wait<T>(
-        &self,
-        answer: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, StoreError> {
-        self.owed.store(true, Ordering::Relaxed);
-        let answer = answered(self.statement_timeout, answer).await;
-        self.owed.store(false, Ordering::Relaxed);
-        answer
-    }
-
-    /// Waits for one of many rows, or for more bytes than are worth reading for nobody: dropped meanwhile, the
-    /// connection is closed.
-    pub(crate) async fn wait_or_close<T>(
-        &self,
-        answer: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, StoreError> {
-        answered(self.statement_timeout, answer).await
-    }
-
-    fn are_owed(&self) -> bool {
-        self.owed.load(Ordering::Relaxed)
-    }
-}
 
 /// Connections to one database, opened when they are needed. Cheap to clone.
 #[derive(Clone)]

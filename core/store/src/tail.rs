@@ -7,10 +7,10 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use xmtp_protocol::SequenceId;
 
+use crate::answers::answered;
 use crate::catch_up::count;
-use crate::pool::answered;
 use crate::record::{MetadataRow, ShortBytes, payload, sequence_id};
-use crate::replica::Following;
+use crate::standby::Following;
 use crate::{Reads, StoreError, StoredEnvelope};
 
 /// Sequence ids that were passed over and may still commit.

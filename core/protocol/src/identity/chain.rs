@@ -3,11 +3,10 @@
 use std::{collections::HashMap, fmt, pin::Pin};
 
 use bytes::Bytes;
-use thiserror::Error;
 
 use super::{
     account_id::EvmAccount,
-    error::{IdentityError, SignatureError},
+    error::{ChainFault, IdentityError, SignatureError},
 };
 
 /// The greatest age of the block that a new signature names, against the head of its chain, in seconds
@@ -50,20 +49,6 @@ pub struct Block {
     pub number: u64,
     /// Its time, in Unix seconds.
     pub timestamp: u64,
-}
-
-/// Why there is no verdict. The caller may try again (API-231, ARC-091).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ChainFault {
-    /// Nothing here can ask a chain.
-    #[error("no verifier of contract-wallet signatures")]
-    NoVerifier,
-    /// There is no route to this chain.
-    #[error("no route to the chain")]
-    NoRoute,
-    /// The chain did not answer, or not with a verdict.
-    #[error("the chain gave no verdict")]
-    Unreachable,
 }
 
 /// An answer that waits for a chain.

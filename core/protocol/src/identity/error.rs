@@ -1,8 +1,6 @@
-//! Why an identity update is refused.
+//! Why an identity update is refused, or cannot be judged now.
 
 use thiserror::Error;
-
-use super::chain::ChainFault;
 
 /// Why an identity update cannot be admitted, or a stored log not be folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -98,4 +96,18 @@ pub enum AssociationError {
     /// The update names another inbox than the one that it applies to (IDENT-003).
     #[error("update names another inbox")]
     WrongInboxId,
+}
+
+/// Why there is no verdict. The caller may try again (API-231, ARC-091).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ChainFault {
+    /// Nothing here can ask a chain.
+    #[error("no verifier of contract-wallet signatures")]
+    NoVerifier,
+    /// There is no route to this chain.
+    #[error("no route to the chain")]
+    NoRoute,
+    /// The chain did not answer, or not with a verdict.
+    #[error("the chain gave no verdict")]
+    Unreachable,
 }

@@ -12,6 +12,7 @@
 //! The delegated keys of XMTP V2 (field 4 of a signature) are retired: such a signature decodes to none.
 
 mod account_id;
+mod action;
 mod chain;
 mod error;
 mod identifier;
@@ -23,10 +24,10 @@ mod update;
 
 pub use account_id::{AccountId, EvmAccount};
 pub use chain::{
-    Block, ChainAnswer, ChainFault, ChainVerifier, ContractSignature, ContractVerdict,
-    MAX_BLOCK_AGE_SECONDS, NoChainVerifier,
+    Block, ChainAnswer, ChainVerifier, ContractSignature, ContractVerdict, MAX_BLOCK_AGE_SECONDS,
+    NoChainVerifier,
 };
-pub use error::{AssociationError, IdentityError, SignatureError};
+pub use error::{AssociationError, ChainFault, IdentityError, SignatureError};
 pub use identifier::{Identifier, IdentifierKey, LookupError, LookupKind, inbox_id};
 pub use log::{Admission, admit, fold};
 pub use state::{AssociationChanges, AssociationState, Member};

@@ -6,10 +6,11 @@ use std::{
 };
 
 use super::{
+    action::Action,
     error::AssociationError,
     identifier::{Identifier, IdentifierKey, inbox_id},
     signature::{ReplayKey, Verified},
-    update::{Action, Update},
+    update::Update,
 };
 
 /// An inbox as a log of updates leaves it. `Debug` does not show it.

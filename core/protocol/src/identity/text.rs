@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{identifier::Identifier, update::Action};
+use super::{action::Action, identifier::Identifier};
 
 const NS_PER_SECOND: i64 = 1_000_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;

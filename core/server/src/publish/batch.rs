@@ -9,11 +9,12 @@ use xmtp_protocol::identity::AssociationChanges;
 use xmtp_protocol::proto::xmtp::backend::v1::ClientEnvelope;
 use xmtp_protocol::{Content, ParsedEnvelope, Topic, TopicKind, canonical_len};
 use xmtp_store::publish::Duplicates;
-use xmtp_store::{EnvelopeKey, NewEnvelope, StoreError};
+use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, StoreError};
 
 use crate::request::PublishRequest;
 
-use super::{PublishFailure, PublishLimits, Published, Refusal, RetentionPeriods, Verdict};
+use super::failure::{PublishFailure, Refusal, Verdict};
+use super::limits::{PublishLimits, RetentionPeriods};
 
 /// Number of the field `PublishRequest.envelopes`.
 pub(super) const ENVELOPES: u32 = 1;
@@ -87,6 +88,14 @@ impl Entry {
             associations,
         }
     }
+}
+
+/// What a publish achieved.
+pub(super) struct Published {
+    /// One for each input, in its order.
+    pub(super) metadata: Vec<Metadata>,
+    /// New rows.
+    pub(super) stored: u64,
 }
 
 impl Batch {

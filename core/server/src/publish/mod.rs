@@ -2,153 +2,28 @@
 //! section 5.1).
 
 mod batch;
+mod failure;
+mod limits;
+
+pub(crate) use failure::{PublishFailure, Refusal};
+pub(crate) use limits::{PublishLimits, RetentionPeriods};
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 use xmtp_protocol::identity::AssociationChanges;
-use xmtp_protocol::proto::xmtp::backend::v1::publish_error::Reason;
-use xmtp_protocol::{Content, SequenceId, Topic, TopicKind, ValidationError, Validator};
+use xmtp_protocol::{Content, SequenceId, Topic, ValidationError, Validator};
 use xmtp_store::publish::{Duplicates, History, PublishConnection, PublishLocks};
 use xmtp_store::{EnvelopeKey, Metadata, NewEnvelope, Primary, StoreError};
 use xmtp_streams::Streams;
 use xmtp_telemetry::{observed, operation};
 
-use batch::{Batch, ENVELOPES, Entry};
+use batch::{Batch, ENVELOPES, Entry, Published};
+use failure::Verdict;
 
 use crate::chains::MAX_CHAIN_WAIT;
-use crate::request::{PublishRequest, Undecodable};
+use crate::request::PublishRequest;
 use crate::telemetry::families::PUBLISH_ENVELOPES;
-
-/// Bounds of a publish (API-131).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PublishLimits {
-    /// Bytes of a request, encoded again.
-    pub(crate) max_request_bytes: usize,
-    /// Bytes of an envelope, encoded again.
-    pub(crate) max_envelope_bytes: usize,
-    /// Distinct topics of a request.
-    pub(crate) max_publish_topics: usize,
-    /// Contract-wallet signatures of one identity update.
-    pub(crate) max_scw_signatures: usize,
-    /// Stored updates of one inbox; new ones beyond it are refused.
-    pub(crate) max_identity_entries: usize,
-    /// From the first lock to the commit.
-    pub(crate) max_duration: Duration,
-}
-
-/// How long rows are kept, by kind, in seconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RetentionPeriods {
-    /// Application messages of groups.
-    pub(crate) group_message_seconds: i64,
-    /// Welcomes.
-    pub(crate) welcome_seconds: i64,
-    /// Key packages.
-    pub(crate) key_package_seconds: i64,
-}
-
-impl RetentionPeriods {
-    /// `None` for what is never deleted, whatever is configured (API-212, OPS-001).
-    const fn of(self, kind: TopicKind, is_commit_or_proposal: bool) -> Option<i64> {
-        match kind {
-            TopicKind::GroupMessage if is_commit_or_proposal => None,
-            TopicKind::GroupMessage => Some(self.group_message_seconds),
-            TopicKind::Welcome => Some(self.welcome_seconds),
-            TopicKind::KeyPackage => Some(self.key_package_seconds),
-            TopicKind::IdentityUpdate | TopicKind::CommitLogEntry => None,
-        }
-    }
-}
-
-/// Why an input is refused. The texts are constant and free of request data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// The request is too long when encoded again.
-    #[error("publish request exceeds byte limit")]
-    RequestTooLarge,
-    /// The request names too many topics.
-    #[error("publish exceeds topic limit")]
-    TooManyTopics,
-    /// The envelope is too long when encoded again.
-    #[error("envelope exceeds byte limit")]
-    EnvelopeTooLarge,
-    /// The payload is unset, does not parse, or gives no legal topic.
-    #[error("envelope validation failed")]
-    Malformed,
-    /// A second, different update for one inbox (API-233).
-    #[error("distinct updates address one inbox")]
-    SecondUpdate,
-    /// Too many contract-wallet signatures in one update.
-    #[error("identity update exceeds signature limit")]
-    TooManySignatures,
-    /// The inbox has as many updates as it may have (API-234).
-    #[error("identity history limit reached")]
-    HistoryFull,
-    /// The key package fails a check.
-    #[error("envelope validation failed")]
-    KeyPackage,
-    /// The update does not apply to its history.
-    #[error("envelope validation failed")]
-    IdentityUpdate,
-    /// A signature of the update is wrong.
-    #[error("envelope validation failed")]
-    Signature,
-}
-
-impl Refusal {
-    /// The class that clients act on.
-    pub(crate) const fn reason(self) -> Reason {
-        match self {
-            Self::RequestTooLarge
-            | Self::TooManyTopics
-            | Self::EnvelopeTooLarge
-            | Self::TooManySignatures => Reason::TooLarge,
-            Self::Malformed => Reason::MalformedPayload,
-            Self::KeyPackage => Reason::InvalidKeyPackage,
-            Self::SecondUpdate | Self::HistoryFull | Self::IdentityUpdate => {
-                Reason::InvalidIdentityUpdate
-            }
-            Self::Signature => Reason::InvalidSignature,
-        }
-    }
-}
-
-/// Why a publish stored nothing, or may have stored everything without saying so.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PublishFailure {
-    /// The request, or one of its envelopes, is no encoded message; nothing is stored.
-    #[error(transparent)]
-    Undecodable(#[from] Undecodable),
-    /// An input, or the whole request, is refused; nothing is stored.
-    #[error("{refusal}")]
-    Refused {
-        /// Position of the input; `None` when the whole request is at fault.
-        index: Option<u32>,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// A signature cannot be judged now (API-231); nothing is stored.
-    #[error("signature verifier unavailable")]
-    VerifierUnavailable,
-    /// An inbox's history grew between its validation and the locks (API-232); nothing is stored.
-    #[error("identity history changed during validation")]
-    HistoryMoved,
-    /// The lifetime ran out; whether anything is stored is unknown.
-    #[error("publish timed out")]
-    TimedOut,
-    /// Storage failed; whether anything is stored is unknown unless an invariant broke.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// A verdict on one input that could not be given before the locks.
-#[derive(Clone, Copy)]
-enum Verdict {
-    Refused(Refusal),
-    Unavailable,
-}
 
 /// What validation left for the transaction to decide.
 struct Survivor<'a> {
@@ -372,14 +247,6 @@ impl Publisher {
         published.stored = stored.len() as u64;
         Ok(published)
     }
-}
-
-/// What a publish achieved.
-struct Published {
-    /// One for each input, in its order.
-    metadata: Vec<Metadata>,
-    /// New rows.
-    stored: u64,
 }
 
 /// What validation found, or else the verdict that it leaves for the transaction to decide.

@@ -23,7 +23,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::StreamResponse;
+use super::admission::StreamResponse;
 use super::calls::Call;
 use crate::status;
 use crate::telemetry::route::RouteKind;

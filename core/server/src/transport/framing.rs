@@ -19,7 +19,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::StreamResponse;
+use super::admission::StreamResponse;
 use super::calls::Call;
 use crate::request::Undecodable;
 use crate::status;

@@ -18,7 +18,7 @@ mod opening;
 mod status_capture;
 pub(crate) mod streaming;
 
-pub(crate) use admission::{Admission, StreamResponse};
+pub(crate) use admission::Admission;
 pub(crate) use answers::AnswerLimits;
 pub(crate) use calls::{CallLayer, RequestId};
 pub(crate) use listener::Listener;

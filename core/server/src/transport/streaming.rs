@@ -14,9 +14,10 @@ use tonic::body::Body;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Status, Streaming};
 
-use super::StreamResponse;
+use super::admission::StreamResponse;
+use crate::codec::EncodedDecoder;
 use crate::frames::Parts;
-use crate::request::{Encoded, EncodedDecoder};
+use crate::request::Encoded;
 use crate::status;
 
 /// The messages of a request, none longer than `max_bytes`.

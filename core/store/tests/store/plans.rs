@@ -50,6 +50,7 @@ impl Statement {
         let counted = [
             include_str!("../../src/condition.rs"),
             include_str!("../../src/inspect.rs"),
+            include_str!("../../src/schema.rs"),
         ];
         let (of_operators, statements): (Vec<Self>, Vec<Self>) = statements
             .into_iter()
