@@ -8,12 +8,8 @@ use smallvec::SmallVec;
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoredEnvelope;
 
-use crate::port::{LiveRow, Port};
+use crate::port::{LiveRow, Port, RegistrationId};
 use crate::{is_roomy, lock};
-
-/// Names one registration of one topic on one stream. A topic that is removed and added again gets a
-/// new one, so that what was meant for the old registration is recognised (ARC-074).
-pub(crate) type RegistrationId = u64;
 
 /// A topic that somebody follows, and who. Found by its topic, and cheap to clone.
 ///

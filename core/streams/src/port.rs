@@ -6,9 +6,12 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use xmtp_protocol::{SequenceId, Topic};
 
-use crate::feed::RegistrationId;
 use crate::settings::OUTPUT_BYTES;
 use crate::{End, lock};
+
+/// Names one registration of one topic on one stream. A topic that is removed and added again gets a
+/// new one, so that what was meant for the old registration is recognised (ARC-074).
+pub(crate) type RegistrationId = u64;
 
 /// A row on its way to a current registration.
 pub(crate) struct LiveRow {

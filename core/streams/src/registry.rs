@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::TailRow;
 
-use crate::feed::{Feed, RegistrationId};
-use crate::port::{Mailbox, Port};
+use crate::feed::Feed;
+use crate::port::{Mailbox, Port, RegistrationId};
 use crate::{End, is_roomy, lock, metrics};
 
 /// The instance's topic registry and its open sessions.

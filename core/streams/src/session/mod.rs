@@ -22,11 +22,11 @@ use xmtp_protocol::{SequenceId, Topic};
 use xmtp_store::StoreError;
 use xmtp_telemetry::{observed, operation};
 
-use crate::feed::{Feed, RegistrationId, Switch};
+use crate::feed::{Feed, Switch};
 use crate::frame::{ClientFrame, FRAME_OVERHEAD, Frame, Target, Update};
 use crate::metrics::{Phase, UpdateOutcome};
 use crate::output::{self, Output, OutputStream};
-use crate::port::{LiveRow, Mailbox};
+use crate::port::{LiveRow, Mailbox, RegistrationId};
 use crate::settings::{FIRST_TURN_TOPICS, Limits, Rate};
 use crate::{End, Shared, metrics};
 use challenge::Challenge;
