@@ -5,12 +5,10 @@
 //! counted nowhere (AUTH-002).
 
 use std::future::{Ready, ready};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use futures::future::Either;
+use futures::future::{Either, MapOk, TryFutureExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use pin_project_lite::pin_project;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
@@ -55,7 +53,10 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<Ready<Result<Response<Body>, S::Error>>, Readable<S::Future>>;
+    type Future = Either<
+        Ready<Result<Response<Body>, S::Error>>,
+        MapOk<S::Future, fn(Response<Body>) -> Response<Body>>,
+    >;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -65,9 +66,7 @@ where
         if is_preflight(&request) {
             return Either::Left(ready(Ok(permission(request.headers()))));
         }
-        Either::Right(Readable {
-            response: self.inner.call(request),
-        })
+        Either::Right(self.inner.call(request).map_ok(readable as fn(_) -> _))
     }
 }
 
@@ -84,25 +83,11 @@ fn permission(asked: &HeaderMap) -> Response<Body> {
     response
 }
 
-pin_project! {
-    pub(super) struct Readable<F> {
-        #[pin]
-        response: F,
-    }
-}
-
-impl<F, E> Future for Readable<F>
-where
-    F: Future<Output = Result<Response<Body>, E>>,
-{
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let mut response = ready!(self.project().response.poll(context))?;
-        let headers = response.headers_mut();
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-        headers.insert(header::VARY, VARY);
-        Poll::Ready(Ok(response))
-    }
+/// The answer to any other request, which scripts may read.
+fn readable(mut response: Response<Body>) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    headers.insert(header::VARY, VARY);
+    response
 }

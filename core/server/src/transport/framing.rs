@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use futures::future::Either;
+use futures::future::{Either, MapOk, TryFutureExt};
 use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
@@ -63,7 +64,10 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<Ready<Result<Response<Body>, S::Error>>, Written<S::Future>>;
+    type Future = Either<
+        Ready<Result<Response<Body>, S::Error>>,
+        MapOk<S::Future, fn(Response<Body>) -> Response<Body>>,
+    >;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -86,9 +90,7 @@ where
                 failed: None,
             })
         });
-        Either::Right(Written {
-            response: self.inner.call(request),
-        })
+        Either::Right(self.inner.call(request).map_ok(in_our_words as fn(_) -> _))
     }
 }
 
@@ -230,62 +232,22 @@ fn broken(error: &Status) -> Status {
     }
 }
 
-pin_project! {
-    pub(super) struct Written<F> {
-        #[pin]
-        response: F,
+/// An answer with our own words where the library would not write its message.
+fn in_our_words(response: Response<Body>) -> Response<Body> {
+    // Streams are not written by the library.
+    if response.extensions().get::<StreamResponse>().is_some() {
+        return response;
     }
-}
-
-impl<F, E> Future for Written<F>
-where
-    F: Future<Output = Result<Response<Body>, E>>,
-{
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let response = ready!(self.project().response.poll(context))?;
-        // Streams are not written by the library.
-        if response.extensions().get::<StreamResponse>().is_some() {
-            return Poll::Ready(Ok(response));
-        }
-        Poll::Ready(Ok(response.map(|body| Body::new(Answer { body }))))
-    }
-}
-
-pin_project! {
-    /// The one message of an answer, and its trailers.
-    struct Answer {
-        #[pin]
-        body: Body,
-    }
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let mut frame = ready!(self.project().body.poll_frame(context));
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-            && is_too_long(trailers)
-        {
-            *trailers = status::trailers(&status::response_too_long());
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    response.map(|body| {
+        Body::new(body.map_frame(|mut frame| {
+            if let Some(trailers) = frame.trailers_mut()
+                && is_too_long(trailers)
+            {
+                *trailers = status::trailers(&status::response_too_long());
+            }
+            frame
+        }))
+    })
 }
 
 /// Whether the library has refused to write an answer. What a service refuses stands in the headers.

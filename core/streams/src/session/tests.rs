@@ -138,7 +138,7 @@ impl Client {
     }
 }
 
-/// An update that needs a rest, and one that does not.
+/// An update that needs a rest.
 fn many(id: u64) -> ClientFrame {
     let interest = |number: usize| Interest {
         topic: Some(group(&(number as u128).to_be_bytes())),
@@ -160,16 +160,21 @@ async fn roomy() -> Instance {
     Instance::start(settings).await
 }
 
-const A_WHILE: Duration = Duration::from_millis(300);
+/// A stream in the middle of an update that waits for its turn to rest.
+async fn resting(instance: &Instance) -> Client {
+    const A_WHILE: Duration = Duration::from_millis(300);
+    let mut client = instance.open().await;
+    client.send(many(2));
+    let waits = timeout(A_WHILE, client.next()).await.is_err();
+    assert!(waits, "for its turn");
+    client
+}
 
 #[tokio::test]
 async fn arc_074_work_on_many_topics_rests_and_few_wait_for_nobody() {
     let instance = roomy().await;
     let turns = instance.shared.pace.all_turns().await;
-    let mut patient = instance.open().await;
-    patient.send(many(2));
-    let waits = timeout(A_WHILE, patient.next()).await.is_err();
-    assert!(waits, "for its turn");
+    let mut patient = resting(&instance).await;
     let _few = instance.open().await;
     drop(turns);
     let applied = patient.next().await;
@@ -180,10 +185,7 @@ async fn arc_074_work_on_many_topics_rests_and_few_wait_for_nobody() {
 async fn ops_007_a_stream_that_rests_is_told_of_the_shutdown_at_once() {
     let instance = roomy().await;
     let _turns = instance.shared.pace.all_turns().await;
-    let mut client = instance.open().await;
-    client.send(many(2));
-    let waits = timeout(A_WHILE, client.next()).await.is_err();
-    assert!(waits, "for its turn");
+    let client = resting(&instance).await;
     instance.shutdown.cancel();
     assert_eq!(client.end().await, End::Shutdown);
     instance.streams.stopped().await;
