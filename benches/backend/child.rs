@@ -1,5 +1,6 @@
 //! This program, started again for another part.
 
+use std::fs;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -10,13 +11,18 @@ pub(crate) async fn start(arguments: &[&str]) -> (Child, String) {
     run(Command::new(program()).args(arguments)).await
 }
 
-/// The same, but of all programs that want to run it comes last.
+/// The same, but of all programs that want to run it comes last. Linux weighs sessions against each other, and niceness
+/// only within one: so it has a session of its own, of the least weight.
 pub(crate) async fn start_nice(arguments: &[&str]) -> (Child, String) {
-    run(Command::new("nice")
-        .args(["-n", "19"])
-        .arg(program())
-        .args(arguments))
-    .await
+    let nice = ["nice", "-n", "19"];
+    let mut command = Command::new("setsid");
+    command.args(nice).arg(program()).args(arguments);
+    let started = run(&mut command).await;
+    if let Some(id) = started.0.id() {
+        // A kernel without such groups weighs processes, and there this one is nice already.
+        let _ = fs::write(format!("/proc/{id}/autogroup"), "19");
+    }
+    started
 }
 
 fn program() -> std::path::PathBuf {

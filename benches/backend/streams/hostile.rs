@@ -1,6 +1,5 @@
 //! What hostile clients cost the others.
 
-use std::fs;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use futures::stream::{self, StreamExt};
 use http::{Request, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use nix::unistd::setsid;
 use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -87,20 +85,11 @@ pub(crate) async fn measure() -> Verdict {
 
 /// Attacks the server at `address` until it is killed.
 pub(crate) async fn attack(name: &str, address: &str) {
-    come_last();
     let address = address.parse().expect("an address");
     let named = ATTACKS.iter().find(|(attack, _)| *attack == name);
     let (_, attack) = named.expect("an attack has this name");
     println!("attacking");
     attack(address).await;
-}
-
-/// Makes niceness count against the server and its database: Linux weighs sessions against each other, and
-/// niceness only within one.
-fn come_last() {
-    setsid().expect("an attacker leads no process group");
-    // A kernel without such groups weighs processes, and there this one is nice already.
-    let _ = fs::write("/proc/self/autogroup", "19");
 }
 
 /// Publishes at its pace, and follows its own topic.
