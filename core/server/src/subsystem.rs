@@ -307,11 +307,11 @@ impl Failures {
 /// read. Preflights are answered before.
 pub trait RequestGate: Send + Sync {
     /// Lets the request in, and may leave for its handler, in the extensions, who sends it, and on its span, as
-    /// [`PRINCIPAL`]; or turns it away.
+    /// [`PRINCIPAL`]; or turns it away. It is dropped with the request.
     ///
     /// # Errors
     /// Why not.
-    fn judge(&self, head: &mut RequestHead<'_>) -> Result<(), Rejection>;
+    fn judge<'a>(&'a self, head: &'a mut RequestHead<'_>) -> BoxFuture<'a, Result<(), Rejection>>;
 }
 
 /// Field of the request span: who sends the request, under a name that the operator gave.

@@ -26,6 +26,7 @@ mod subsystem;
 #[cfg(test)]
 mod testing;
 mod token;
+mod turns;
 mod verdicts;
 
 pub use claims::Claims;

@@ -18,6 +18,7 @@ use crate::families::FAMILIES;
 use crate::fetch::Fetcher;
 use crate::gate::{Gate, Tokens};
 use crate::keys::{CurrentKeys, KeySet};
+use crate::turns::Turns;
 use crate::{monitoring, refresh};
 
 /// The subsystem. It does nothing unless the document has an `[auth]` section that is enabled.
@@ -85,7 +86,11 @@ impl StartStep for LoadKeys {
                 "requests need a credential"
             );
             context.published.auth = Some(published(&policy, keys.as_ref()));
-            let tokens = keys.map(|keys| Tokens { keys, policy });
+            let tokens = keys.map(|keys| Tokens {
+                keys,
+                policy,
+                turns: Turns::default(),
+            });
             context.request_gate(Arc::new(Gate { api_keys, tokens }));
             Ok(())
         }

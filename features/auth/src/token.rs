@@ -8,16 +8,19 @@ use crate::algorithm::Algorithm;
 use crate::digest::Digest;
 use crate::keys::{KeySet, MAX_KID_BYTES};
 use crate::rejection::Reason;
+use crate::turns::Turns;
 
-/// The claims of `token`, whose digest is `digest`, if the one key for it has signed it.
+/// The claims of `token`, whose digest is `digest`, if the one key for it has signed it. A signature that was not judged
+/// before waits for its turn.
 ///
 /// # Errors
 /// The first that fails of: the form of the token and of its header (AUTH-005), its algorithm (AUTH-008), the length
 /// of its key id and the form of its claims, the choice of the key (AUTH-009), the signature (AUTH-010).
-pub(crate) fn verified(
+pub(crate) async fn verified(
     token: &str,
     digest: &Digest,
     keys: &KeySet,
+    turns: &Turns,
 ) -> Result<Map<String, Value>, Reason> {
     let mut segments = token.split('.');
     let (Some(header), Some(payload), Some(signature), None) = (
@@ -45,15 +48,15 @@ pub(crate) fn verified(
     }
     let claims = decode(payload).ok_or(Reason::Malformed)?;
     let key = keys.select(kid, algorithm).ok_or(Reason::Untrusted)?;
-    let is_good = keys.verdicts().of(digest, || {
+    let verifies = || {
         let signed = token.rsplit_once('.').map_or("", |(signed, _)| signed);
         let signature = URL_SAFE_NO_PAD.decode(signature);
         signature.is_ok_and(|signature| {
             key.public
                 .verifies(algorithm, signed.as_bytes(), &signature)
         })
-    });
-    if is_good {
+    };
+    if keys.verdicts().of(digest, turns, verifies).await {
         Ok(claims)
     } else {
         Err(Reason::Untrusted)

@@ -1,12 +1,12 @@
 //! Asks a subsystem's [`RequestGate`] about each request. Outside gRPC-Web, which answers some methods and content
 //! types by itself: the gate's answer depends on neither (AUTH-001).
 
-use std::future::{Ready, ready};
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::future::Either;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use futures::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Request, Response, header, request};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
@@ -42,40 +42,56 @@ pub(super) struct Gated<S> {
 
 impl<S> Service<Request<Body>> for Gated<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>>,
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<Ready<Result<Response<Body>, S::Error>>, S::Future>;
+    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (mut head, body) = request.into_parts();
+        let layer = self.layer.clone();
+        // The one that was polled for readiness.
+        let next = self.inner.clone();
+        let mut inner = mem::replace(&mut self.inner, next);
+        Box::pin(async move {
+            let (mut head, body) = request.into_parts();
+            match layer.judge(&mut head).await {
+                Ok(()) => inner.call(Request::from_parts(head, body)).await,
+                Err(response) => Ok(response),
+            }
+        })
+    }
+}
+
+impl GateLayer {
+    /// Asks the gate, and answers whom it turns away.
+    async fn judge(&self, head: &mut request::Parts) -> Result<(), Response<Body>> {
         let call = head.extensions.get::<Arc<Call>>().cloned();
         let none = Span::none();
-        let judged = self.layer.gate.judge(&mut RequestHead {
+        let mut of_gate = RequestHead {
             path: head.uri.path(),
             headers: &head.headers,
             extensions: &mut head.extensions,
             span: call.as_ref().map_or(&none, |call| call.span()),
-        });
-        match judged {
-            Ok(()) => Either::Right(self.inner.call(Request::from_parts(head, body))),
-            Err(Rejection { status, reason }) => {
-                if let Some(call) = call {
-                    call.answered(status.code());
-                }
-                let mut response = answer(status, &head.headers);
-                response.extensions_mut().insert(Rejected {
-                    reason,
-                    identifier: Arc::clone(&self.layer.identifier),
-                });
-                Either::Left(ready(Ok(response)))
-            }
+        };
+        let judged = self.gate.judge(&mut of_gate).await;
+        let Err(Rejection { status, reason }) = judged else {
+            return Ok(());
+        };
+        if let Some(call) = call {
+            call.answered(status.code());
         }
+        let mut response = answer(status, &head.headers);
+        response.extensions_mut().insert(Rejected {
+            reason,
+            identifier: Arc::clone(&self.identifier),
+        });
+        Err(response)
     }
 }
 
