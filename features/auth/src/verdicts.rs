@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use lru::LruCache;
 
 use crate::digest::Digest;
-use crate::turns::Turns;
 
 /// Most tokens whose signature was good.
 const MAX_GOOD: NonZeroUsize = NonZeroUsize::new(16_384).expect("not zero");
@@ -34,21 +33,12 @@ impl Default for Verdicts {
 }
 
 impl Verdicts {
-    /// Whether the signature of the token with this digest is good: as it was judged, or as `judge` finds in its turn.
-    pub(crate) async fn of(
-        &self,
-        token: &Digest,
-        turns: &Turns,
-        judge: impl FnOnce() -> bool,
-    ) -> bool {
+    /// Whether the signature of the token with this digest is good: as it was judged, or as `judge` finds.
+    pub(crate) fn of(&self, token: &Digest, judge: impl FnOnce() -> bool) -> bool {
         if let Some(known) = self.known(token) {
             return known;
         }
-        let _turn = turns.take().await;
-        // Whoever connects again sends its token many times at once.
-        if let Some(known) = self.known(token) {
-            return known;
-        }
+        // Without a lock: others need not wait.
         let is_good = judge();
         if is_good {
             self.good.add(*token);
@@ -58,7 +48,8 @@ impl Verdicts {
         is_good
     }
 
-    fn known(&self, token: &Digest) -> Option<bool> {
+    /// How it was judged of late.
+    pub(crate) fn known(&self, token: &Digest) -> Option<bool> {
         let is_known = |(recent, verdict): (&Recent, bool)| recent.has(token).then_some(verdict);
         [(&self.good, true), (&self.bad, false)]
             .into_iter()
@@ -88,8 +79,6 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
-
     use super::*;
     use crate::digest::digest;
 
@@ -97,42 +86,35 @@ mod tests {
         digest(&number.to_be_bytes())
     }
 
-    /// Without a wait: nobody else takes a turn.
-    fn of(verdicts: &Verdicts, token: &Digest, judge: impl FnOnce() -> bool) -> bool {
-        let turns = Turns::default();
-        let judged = verdicts.of(token, &turns, judge).now_or_never();
-        judged.expect("a turn is free")
-    }
-
     #[test]
     fn auth_010_a_token_is_judged_once_whatever_the_verdict() {
         let verdicts = Verdicts::default();
         let mut judged = 0;
         for (number, verdict) in [(1, true), (2, false), (1, true), (2, false)] {
-            let judgement = of(&verdicts, &numbered(number), || {
+            let judgement = verdicts.of(&numbered(number), || {
                 judged += 1;
                 verdict
             });
             assert_eq!(judgement, verdict, "{number}");
         }
         assert_eq!(judged, 2);
-        let of_others = of(&verdicts, &numbered(3), || false);
+        let of_others = verdicts.of(&numbered(3), || false);
         assert!(!of_others, "every token has a verdict of its own");
     }
 
     #[test]
     fn auth_010_a_flood_of_bad_tokens_is_not_kept_and_pushes_out_no_good_one() {
         let verdicts = Verdicts::default();
-        assert!(of(&verdicts, &numbered(0), || true));
+        assert!(verdicts.of(&numbered(0), || true));
         for number in 1..=100_000 {
-            assert!(!of(&verdicts, &numbered(number), || false));
+            assert!(!verdicts.of(&numbered(number), || false));
         }
-        assert!(of(&verdicts, &numbered(0), || panic!("it is known")));
+        assert!(verdicts.of(&numbered(0), || panic!("it is known")));
         let kept = |recent: &Recent| recent.0.lock().unwrap().len();
         assert_eq!(kept(&verdicts.good), 1);
         assert_eq!(kept(&verdicts.bad), MAX_BAD.get());
         for number in 0..20_000 {
-            of(&verdicts, &numbered(2_000_000 + number), || true);
+            verdicts.of(&numbered(2_000_000 + number), || true);
         }
         assert_eq!(kept(&verdicts.good), MAX_GOOD.get());
     }

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
+/// How long the thread rests when no line waits. Lines that come meanwhile wake nobody, and are written together.
+const REST: Duration = Duration::from_millis(1);
+
 /// Most lines that wait to be written, about two megabytes. Those beyond are dropped, and counted.
 const MAX_LINES: usize = 8_192;
 
@@ -73,6 +76,14 @@ impl Output {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread serves nobody, and who logs does not wait for it"
+)]
+fn rest() {
+    thread::sleep(REST);
+}
+
 impl Write for Output {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.since_look += 1;
@@ -86,6 +97,7 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.lines.flush()?;
         self.look();
+        rest();
         Ok(())
     }
 }
