@@ -14,7 +14,7 @@ use ring::signature::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::Request;
 use tonic::metadata::AsciiMetadataValue;
 use uuid::Uuid;
@@ -326,6 +326,8 @@ pub(crate) async fn attack(kind: &str, address: &str) {
             // One after the other.
             sleep(Duration::from_secs(1) * sender / BAD_PER_SECOND).await;
             let mut ticks = interval(Duration::from_secs(1) * SENDERS / BAD_PER_SECOND);
+            // Who was kept from sending for a while keeps the pace, and sends no more than that.
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             for number in 0_u64.. {
                 ticks.tick().await;
                 let token = match kind {
