@@ -43,6 +43,8 @@ const RSA_KEY: &[u8] = include_bytes!("../../features/auth/tests/keys/rsa-2048.p
 
 /// Senders of bad tokens, of which each waits for its answer: enough for their pace while answers take 100 ms.
 const SENDERS: u32 = 1_000;
+/// As many senders as the server lets one have at a time.
+const SENDERS_OF_A_CONNECTION: u32 = 100;
 /// What they offer. Of the processors they get what nobody else wants, and of answers what the server has.
 const BAD_PER_SECOND: u32 = 10_000;
 const GOOD_PER_SECOND: u32 = 100;
@@ -53,6 +55,8 @@ const TIME: Duration = Duration::from_secs(5);
 const ONSET: Duration = Duration::from_secs(1);
 /// Most times its latency alone.
 const MOST: f64 = 3.0;
+/// Least share of the bad tokens that is answered. Signatures of ES256 alone would take one of two processors.
+const LEAST_REJECTED: f64 = 0.5;
 
 /// Kinds of bad tokens, by what stands in their headers; the first are no JWTs.
 const KINDS: [&str; 3] = ["garbage", "RS256", "ES256"];
@@ -99,6 +103,9 @@ async fn attacked(server: &Server, telemetry: SocketAddr) -> Verdict {
         println!("{kind}: {attacked:.1}, while {rejected:.0} tokens a second are rejected");
         let name = format!("with bad tokens ({kind}), of alone");
         verdict = verdict.and(at_most(&name, attacked / normal, MOST));
+        let name = format!("rejected bad tokens ({kind}), of those that are offered");
+        let share = rejected / f64::from(BAD_PER_SECOND);
+        verdict = verdict.and(at_least(&name, share, LEAST_REJECTED));
     }
     verdict
 }
@@ -312,7 +319,8 @@ async fn rejections(telemetry: SocketAddr) -> f64 {
 pub(crate) async fn attack(kind: &str, address: &str) {
     let address = address.parse().expect("an address");
     println!("attacking");
-    let connections = join_all((0..4).map(|_| connect(address))).await;
+    let connections = 0..SENDERS / SENDERS_OF_A_CONNECTION;
+    let connections = join_all(connections.map(|_| connect(address))).await;
     // The form of a signature by a key that nobody knows.
     let signature = match kind {
         "ES256" => Issuer::es256().token(0),

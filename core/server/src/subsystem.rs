@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use http::{Extensions, HeaderMap};
 use secrecy::SecretString;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
@@ -307,7 +307,7 @@ impl Failures {
 /// read. Preflights are answered before.
 pub trait RequestGate: Send + Sync {
     /// Lets the request in, and may leave for its handler, in the extensions, who sends it, and on its span, as
-    /// [`PRINCIPAL`]; or turns it away. It is dropped with the request.
+    /// [`PRINCIPAL`]; or turns it away. It is dropped with the request, and ends with its deadline; a drain waits for it.
     ///
     /// # Errors
     /// Why not.
@@ -317,12 +317,33 @@ pub trait RequestGate: Send + Sync {
 /// Field of the request span: who sends the request, under a name that the operator gave.
 pub const PRINCIPAL: &str = "auth.principal";
 
+/// The connection that a request came on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Connection(Arc<Semaphore>);
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Connection {
+    /// Waits until no other request of this connection has the turn, and keeps it until it is dropped: where requests
+    /// compete before they are let in, many of one connection then count as one.
+    pub async fn turn(&self) -> impl Sized {
+        // Nothing closes it.
+        self.0.acquire().await.ok()
+    }
+}
+
 /// What a request is judged by.
 pub struct RequestHead<'a> {
     /// The path as it was sent, neither decoded nor normalised.
     pub path: &'a str,
     /// The headers.
     pub headers: &'a HeaderMap,
+    /// What it came on.
+    pub connection: &'a Connection,
     /// What the handler will find beside the message.
     pub extensions: &'a mut Extensions,
     /// The request's span, disabled where the request is not gRPC.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::rejection::Reason;
+use crate::reason::Reason;
 
 /// What the deployment asks of claims.
 #[derive(Clone, Debug, Default)]

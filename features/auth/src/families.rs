@@ -2,7 +2,7 @@
 
 use xmtp_telemetry::{Family, Label, Start};
 
-use crate::rejection::Reason;
+use crate::reason::Reason;
 
 pub(crate) static FAMILIES: [&Family; 3] = [&REJECTIONS, &REFRESHES, &KEYS];
 

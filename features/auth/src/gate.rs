@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use xmtp_server::subsystem::{PRINCIPAL, Rejection, RequestGate, RequestHead};
+use xmtp_server::subsystem::{Connection, PRINCIPAL, Rejection, RequestGate, RequestHead};
 
 use crate::api_keys::ApiKeys;
 use crate::bearer::{self, NoToken};
@@ -12,7 +12,8 @@ use crate::claims::{Claims, Policy};
 use crate::digest::digest;
 use crate::keys::CurrentKeys;
 use crate::principal::Principal;
-use crate::rejection::{NO_BEARER_TOKEN, Reason, reject, reject_with};
+use crate::reason::Reason;
+use crate::rejection::{NO_BEARER_TOKEN, reject, reject_with};
 use crate::token;
 use crate::turns::Turns;
 
@@ -51,7 +52,7 @@ impl Gate {
             NoToken::Missing => reject(Reason::Missing),
             NoToken::Malformed => reject_with(Reason::Malformed, NO_BEARER_TOKEN),
         })?;
-        let principal = self.principal(token, unix_seconds()).await;
+        let principal = self.principal(token, head.connection, unix_seconds).await;
         let principal = principal.map_err(reject)?;
         if let Principal::ApiKey(name) = &principal {
             head.span.record(PRINCIPAL, &**name);
@@ -60,8 +61,13 @@ impl Gate {
         Ok(())
     }
 
-    /// Whom `token` stands for, at `now` in Unix seconds.
-    async fn principal(&self, token: &str, now: u64) -> Result<Principal, Reason> {
+    /// Whom `token` stands for, by a clock in Unix seconds.
+    async fn principal(
+        &self,
+        token: &str,
+        connection: &Connection,
+        now: impl FnOnce() -> u64,
+    ) -> Result<Principal, Reason> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(match self.tokens {
                 Some(_) => Reason::Malformed,
@@ -78,8 +84,10 @@ impl Gate {
             policy,
             turns,
         } = tokens;
-        let claims = token::verified(token, &digest, &keys.get(), turns).await?;
-        policy.judge(&claims, now)?;
+        let turn = turns.take(connection);
+        let claims = token::verified(token, &digest, &keys.get(), turn).await?;
+        // A token may expire while it waits.
+        policy.judge(&claims, now())?;
         Ok(Principal::Token(Claims::new(claims)))
     }
 }
@@ -92,7 +100,7 @@ fn unix_seconds() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
+    use std::cell::Cell;
 
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -101,7 +109,6 @@ mod tests {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use secrecy::SecretString;
     use serde_json::{Value, json};
-    use tokio::runtime::Runtime;
     use tonic::Code;
     use tracing::Span;
 
@@ -122,14 +129,11 @@ mod tests {
         }
     }
 
-    /// On a runtime that all tests share, as all requests do: turns outlast the requests that began them.
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
-        RUNTIME.block_on(future)
-    }
-
+    /// Without a wait: nobody else takes a turn.
     fn principal(gate: &Gate, token: &str, now: u64) -> Result<Principal, Reason> {
-        run(gate.principal(token, now))
+        let connection = Connection::default();
+        let judged = gate.principal(token, &connection, || now).now_or_never();
+        judged.expect("a turn is free")
     }
 
     fn gate(issuers: &[&Issuer], policy: Policy) -> Gate {
@@ -624,8 +628,8 @@ mod tests {
         assert!(principal(&gate, &token, NOW).is_ok());
     }
 
-    #[tokio::test]
-    async fn auth_010_signatures_wait_for_their_turns_and_nothing_else_does() {
+    #[test]
+    fn auth_010_signatures_wait_for_their_turns_and_nothing_else_does() {
         let issuer = issuer();
         let api_key = SecretString::from("k".repeat(32));
         let gate = Gate {
@@ -633,23 +637,53 @@ mod tests {
             tokens: Some(tokens(&[&issuer], policy())),
         };
         let known = issuer.token(&claims());
-        assert!(gate.principal(&known, NOW).await.is_ok());
+        assert!(principal(&gate, &known, NOW).is_ok());
+        let turns = &gate.tokens.as_ref().unwrap().turns;
+        let connections = [(); 1000].map(|()| Connection::default());
+        let mut taken: Vec<_> = connections
+            .iter()
+            .map_while(|connection| turns.take(connection).now_or_never())
+            .collect();
+        assert!(!taken.is_empty() && taken.len() < connections.len());
 
+        let (one, another) = (Connection::default(), Connection::default());
         let forged = Issuer::new(Algorithm::EdDsa, "one").token(&claims());
         let new = issuer.token(&with(&json!({ "sub": "another" })));
-        let mut of_forged = gate.principal(&forged, NOW).boxed();
-        let mut of_new = gate.principal(&new, NOW).boxed();
-        assert_eq!((&mut of_forged).now_or_never(), None);
-        assert_eq!((&mut of_new).now_or_never(), None);
-        let at_once = |token: &str| gate.principal(token, NOW).now_or_never();
-        assert!(at_once(&known).unwrap().is_ok());
-        assert!(at_once(&"k".repeat(32)).unwrap().is_ok());
-        assert_eq!(at_once("word"), Some(Err(Reason::Malformed)));
-        assert_eq!(of_forged.await, Err(Reason::Untrusted));
-        assert!(of_new.await.is_ok());
-        // They are known by now.
-        assert_eq!(at_once(&forged), Some(Err(Reason::Untrusted)));
-        assert!(at_once(&new).unwrap().is_ok());
+        let now = || NOW;
+        let mut first = gate.principal(&forged, &one, now).boxed();
+        let mut second = gate.principal(&forged, &one, now).boxed();
+        let mut third = gate.principal(&new, &another, now).boxed();
+        for waiting in [&mut first, &mut second, &mut third] {
+            assert_eq!(waiting.now_or_never(), None);
+        }
+        assert!(principal(&gate, &known, NOW).is_ok());
+        assert!(principal(&gate, &"k".repeat(32), NOW).is_ok());
+        assert_eq!(principal(&gate, "word", NOW), Err(Reason::Malformed));
+
+        taken.pop();
+        // The others of a connection wait behind one of each other connection.
+        assert_eq!((&mut second).now_or_never(), None);
+        assert_eq!((&mut third).now_or_never(), None);
+        assert_eq!(first.now_or_never(), Some(Err(Reason::Untrusted)));
+        assert_eq!((&mut second).now_or_never(), None);
+        assert!(third.now_or_never().unwrap().is_ok());
+        // Who leaves gives its turn to the next.
+        drop(second);
+        assert_eq!(principal(&gate, &forged, NOW), Err(Reason::Untrusted));
+    }
+
+    #[test]
+    fn auth_011_a_token_that_expires_while_it_waits_has_expired() {
+        let issuer = issuer();
+        let gate = gate(&[&issuer], policy());
+        let connection = Connection::default();
+        let turn = connection.turn().now_or_never();
+        let (token, clock) = (issuer.token(&claims()), Cell::new(NOW));
+        let mut judged = Box::pin(gate.principal(&token, &connection, || clock.get()));
+        assert_eq!((&mut judged).now_or_never(), None);
+        clock.set(NOW + 161);
+        drop(turn);
+        assert_eq!(judged.now_or_never(), Some(Err(Reason::Expired)));
     }
 
     fn judge(gate: &Gate, path: &str, values: &[&str]) -> (Result<(), Rejection>, Extensions) {
@@ -661,11 +695,12 @@ mod tests {
         let mut head = RequestHead {
             path,
             headers: &headers,
+            connection: &Connection::default(),
             extensions: &mut extensions,
             span: &Span::none(),
         };
-        let judged = run(gate.judge(&mut head));
-        (judged, extensions)
+        let judged = gate.judge(&mut head).now_or_never();
+        (judged.expect("a turn is free"), extensions)
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod jwks;
 mod keys;
 mod monitoring;
 mod principal;
+mod reason;
 mod refresh;
 mod rejection;
 mod subsystem;

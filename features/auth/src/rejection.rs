@@ -1,42 +1,10 @@
-//! Why a request is turned away: the word, the status and the text of the wire contract (AUTH-014).
+//! A request that is turned away: its status, its text of the wire contract (AUTH-014), and its count.
 
 use tonic::Status;
 use xmtp_server::subsystem::Rejection;
 
 use crate::families::REJECTIONS;
-
-/// Declares the reasons and their words.
-macro_rules! reasons {
-    ($($reason:ident $word:literal)+) => {
-        /// A reason. The nine words are the whole vocabulary of logs and metrics.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason {
-            $($reason,)+
-        }
-
-        impl Reason {
-            pub(crate) const WORDS: [&str; 9] = [$($word),+];
-
-            pub(crate) const fn word(self) -> &'static str {
-                match self {
-                    $(Self::$reason => $word,)+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    Missing "missing"
-    Malformed "malformed"
-    UnsupportedAlg "unsupported_alg"
-    Untrusted "untrusted"
-    Expired "expired"
-    NotYetValid "not_yet_valid"
-    Audience "audience"
-    Issuer "issuer"
-    Scope "scope"
-}
+use crate::reason::Reason;
 
 /// The header is there and is no bearer token; the reason is [`Reason::Malformed`].
 pub(crate) const NO_BEARER_TOKEN: &str = "authorization header is not a bearer token";

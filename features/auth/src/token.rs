@@ -1,29 +1,47 @@
 //! A JWT in the compact form: its parts, read in the order in which they may be believed (RFC 7515, RFC 7519).
 
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use crate::algorithm::{Algorithm, PublicKey};
+use crate::algorithm::Algorithm;
 use crate::digest::Digest;
-use crate::keys::{KeySet, MAX_KID_BYTES};
-use crate::rejection::Reason;
-use crate::turns::Turns;
+use crate::keys::{Key, KeySet, MAX_KID_BYTES};
+use crate::reason::Reason;
 
 /// The claims of `token`, whose digest is `digest`, if the one key for it has signed it. A signature that was not judged
-/// before waits for its turn.
+/// of late waits for its `turn`.
 ///
 /// # Errors
-/// The first that fails of: the form of the token and of its header (AUTH-005), its algorithm (AUTH-008), the length
-/// of its key id and the form of its claims, the choice of the key (AUTH-009), the signature (AUTH-010).
+/// The first that fails of: what [`read`] reads, the signature (AUTH-010).
 pub(crate) async fn verified(
     token: &str,
     digest: &Digest,
-    keys: &Arc<KeySet>,
-    turns: &Turns,
+    keys: &KeySet,
+    turn: impl Future,
 ) -> Result<Map<String, Value>, Reason> {
+    let (key, claims) = read(token, keys)?;
+    match keys.verdicts().known(digest) {
+        Some(true) => return Ok(claims),
+        Some(false) => return Err(Reason::Untrusted),
+        // Many times larger than the text, and whoever waits may be many.
+        None => drop(claims),
+    }
+    let _turn = turn.await;
+    // Whoever connects again sends its token many times at once: the first of them may have had it judged.
+    if keys.verdicts().of(digest, || is_signed(token, key)) {
+        Ok(read(token, keys)?.1)
+    } else {
+        Err(Reason::Untrusted)
+    }
+}
+
+/// The key that has to have signed `token`, and its claims.
+///
+/// # Errors
+/// The first that fails of: the form of the token and of its header (AUTH-005), its algorithm (AUTH-008), the length
+/// of its key id and the form of its claims, the choice of the key (AUTH-009).
+fn read<'a>(token: &str, keys: &'a KeySet) -> Result<(&'a Key, Map<String, Value>), Reason> {
     let mut segments = token.split('.');
     let (Some(header), Some(payload), Some(_), None) = (
         segments.next(),
@@ -50,32 +68,20 @@ pub(crate) async fn verified(
     }
     let claims = decode(payload).ok_or(Reason::Malformed)?;
     let key = keys.select(kid, algorithm).ok_or(Reason::Untrusted)?;
-    let is_good = if let Some(known) = keys.verdicts().known(digest) {
-        known
-    } else {
-        let (public, token, digest) = (key.public.clone(), token.to_owned(), *digest);
-        let keys = Arc::clone(keys);
-        // Whoever connects again sends its token many times at once: it is judged for the first of them.
-        let judge = move || {
-            let is_signed = || is_signed(&token, &public, algorithm);
-            keys.verdicts().of(&digest, is_signed)
-        };
-        turns.take(judge).await.unwrap_or(false)
-    };
-    if is_good {
-        Ok(claims)
-    } else {
-        Err(Reason::Untrusted)
-    }
+    Ok((key, claims))
 }
 
-/// Whether the last segment is a signature of the others.
-fn is_signed(token: &str, key: &PublicKey, algorithm: Algorithm) -> bool {
+/// Whether the last segment is a signature of the others by `key`.
+fn is_signed(token: &str, key: &Key) -> bool {
     let Some((signed, signature)) = token.rsplit_once('.') else {
         return false;
     };
     let signature = URL_SAFE_NO_PAD.decode(signature);
-    signature.is_ok_and(|signature| key.verifies(algorithm, signed.as_bytes(), &signature))
+    let verifies = |signature: Vec<u8>| {
+        let (signed, algorithm) = (signed.as_bytes(), key.algorithm);
+        key.public.verifies(algorithm, signed, &signature)
+    };
+    signature.is_ok_and(verifies)
 }
 
 /// A segment: a JSON object in base64url without padding.

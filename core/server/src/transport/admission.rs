@@ -40,6 +40,13 @@ impl Admission {
         self.admitted.close();
     }
 
+    /// Does what comes before admission. A drain waits for it, and ends it with an error at the drain deadline.
+    pub(super) async fn before<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        let _token = self.admitted.token();
+        let done = self.expired.run_until_cancelled(work).await;
+        done.ok_or_else(shutting_down)
+    }
+
     /// Waits until every admitted request has its whole response.
     pub(crate) async fn drained(&self) {
         self.admitted.wait().await;
@@ -93,13 +100,13 @@ where
         // Taken before looking, so that a drain which begins now waits for this request.
         let token = self.admission.admitted.token();
         if self.admission.draining.is_cancelled() {
-            return Box::pin(std::future::ready(Ok(unavailable())));
+            return Box::pin(std::future::ready(Ok(shutting_down().into_http())));
         }
         let expired = self.admission.expired.clone();
         let response = self.inner.call(request);
         Box::pin(async move {
             let Some(response) = expired.run_until_cancelled(response).await else {
-                return Ok(unavailable());
+                return Ok(shutting_down().into_http());
             };
             let response = response?;
             if response.extensions().get::<StreamResponse>().is_some() {
@@ -115,8 +122,8 @@ where
     }
 }
 
-fn unavailable() -> Response<Body> {
-    Status::unavailable(SHUTTING_DOWN).into_http()
+fn shutting_down() -> Status {
+    Status::unavailable(SHUTTING_DOWN)
 }
 
 pin_project! {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response, request};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
@@ -36,6 +36,31 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
+/// When a call ends, counted from when an outer layer took it up. An extension of the request.
+#[derive(Clone, Copy)]
+struct CallDeadline(Instant);
+
+/// When the call ends; `None` where its caller has not said. Layers inside count from now as well.
+pub(super) fn begin(head: &mut request::Parts) -> Option<Instant> {
+    let deadline = deadline(&head.headers)?;
+    head.extensions.insert(CallDeadline(deadline));
+    Some(deadline)
+}
+
+/// What becomes of `work` until the deadline.
+///
+/// # Errors
+/// The deadline was first, and ends the call.
+pub(super) async fn within<T>(
+    deadline: Option<Instant>,
+    work: impl Future<Output = T>,
+) -> Result<T, Status> {
+    match deadline {
+        None => Ok(work.await),
+        Some(deadline) => timeout_at(deadline, work).await.map_err(|_| exceeded()),
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Deadline<S> {
     inner: S,
@@ -56,8 +81,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let deadline =
-            timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = match request.extensions().get() {
+            Some(CallDeadline(deadline)) => Some(*deadline),
+            None => deadline(request.headers()),
+        };
         let response = self.inner.call(request);
         let Some(deadline) = deadline else {
             return Box::pin(response);
@@ -78,6 +105,10 @@ where
 
 fn exceeded() -> Status {
     Status::deadline_exceeded("call timed out")
+}
+
+fn deadline(headers: &HeaderMap) -> Option<Instant> {
+    Instant::now().checked_add(timeout(headers)?)
 }
 
 /// The timeout that the headers name; `None` without one, or for one that is malformed.

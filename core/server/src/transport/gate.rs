@@ -13,7 +13,8 @@ use tower::{Layer, Service};
 use tracing::Span;
 
 use super::calls::{Call, Rejected};
-use crate::subsystem::{Rejection, RequestGate, RequestHead};
+use super::{Admission, deadline};
+use crate::subsystem::{Connection, Rejection, RequestGate, RequestHead};
 
 /// Applies a [`RequestGate`].
 #[derive(Clone)]
@@ -21,6 +22,8 @@ pub(super) struct GateLayer {
     /// `server.identifier`.
     pub(super) identifier: Arc<str>,
     pub(super) gate: Arc<dyn RequestGate>,
+    /// A request may wait here as well.
+    pub(super) admission: Admission,
 }
 
 impl<S> Layer<S> for GateLayer {
@@ -69,28 +72,35 @@ where
 }
 
 impl GateLayer {
-    /// Asks the gate, and answers whom it turns away.
+    /// Asks the gate, and answers whom it turns away, and who waits for too long.
     async fn judge(&self, head: &mut request::Parts) -> Result<(), Response<Body>> {
+        let deadline = deadline::begin(head);
         let call = head.extensions.get::<Arc<Call>>().cloned();
+        let connection = head.extensions.get::<Connection>().cloned();
         let none = Span::none();
         let mut of_gate = RequestHead {
             path: head.uri.path(),
             headers: &head.headers,
+            connection: &connection.unwrap_or_default(),
             extensions: &mut head.extensions,
             span: call.as_ref().map_or(&none, |call| call.span()),
         };
-        let judged = self.gate.judge(&mut of_gate).await;
-        let Err(Rejection { status, reason }) = judged else {
-            return Ok(());
+        let asked = self.admission.before(self.gate.judge(&mut of_gate));
+        let (status, reason) = match deadline::within(deadline, asked).await {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(Rejection { status, reason }))) => (status, Some(reason)),
+            Ok(Err(status)) | Err(status) => (status, None),
         };
         if let Some(call) = call {
             call.answered(status.code());
         }
         let mut response = answer(status, &head.headers);
-        response.extensions_mut().insert(Rejected {
-            reason,
-            identifier: Arc::clone(&self.identifier),
-        });
+        if let Some(reason) = reason {
+            response.extensions_mut().insert(Rejected {
+                reason,
+                identifier: Arc::clone(&self.identifier),
+            });
+        }
         Err(response)
     }
 }
@@ -118,5 +128,103 @@ fn web_content_type(request: &HeaderMap) -> Option<&'static str> {
         Some("application/grpc-web-text+proto")
     } else {
         Some("application/grpc-web+proto")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use futures::{FutureExt, poll};
+    use tokio::sync::Notify;
+    use tokio::time::Instant;
+    use tonic::Code;
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::transport::deadline::DeadlineLayer;
+
+    /// Lets everybody in, once it is told to.
+    #[derive(Default)]
+    struct Slow(Notify);
+
+    impl RequestGate for Slow {
+        fn judge<'a>(&'a self, _: &'a mut RequestHead<'_>) -> BoxFuture<'a, Result<(), Rejection>> {
+            self.0.notified().map(Ok).boxed()
+        }
+    }
+
+    fn layer(gate: &Arc<Slow>, admission: &Admission) -> GateLayer {
+        GateLayer {
+            identifier: "test".into(),
+            gate: Arc::clone(gate) as Arc<dyn RequestGate>,
+            admission: admission.clone(),
+        }
+    }
+
+    fn request(timeout: Option<&'static str>) -> Request<Body> {
+        let mut request = Request::new(Body::empty());
+        if let Some(timeout) = timeout {
+            let value = HeaderValue::from_static(timeout);
+            request.headers_mut().insert("grpc-timeout", value);
+        }
+        request
+    }
+
+    fn code(response: &Response<Body>) -> Code {
+        let status = Status::from_header_map(response.headers());
+        status.map_or(Code::Ok, |status| status.code())
+    }
+
+    async fn handled(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+        Ok(Response::new(Body::empty()))
+    }
+
+    async fn never(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+        std::future::pending().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_counts_from_the_arrival_at_the_gate() {
+        let gate = Arc::new(Slow::default());
+        let begin = Instant::now();
+        let layer = layer(&gate, &Admission::default());
+        let service = layer.layer(service_fn(handled));
+        let response = service.oneshot(request(Some("5S"))).await.unwrap();
+        assert_eq!(code(&response), Code::DeadlineExceeded);
+        assert_eq!(begin.elapsed(), Duration::from_secs(5));
+
+        let begin = Instant::now();
+        let service = ServiceBuilder::new()
+            .layer(layer)
+            .layer(DeadlineLayer)
+            .service_fn(never);
+        let mut answer = Box::pin(service.oneshot(request(Some("5S"))));
+        assert!(poll!(&mut answer).is_pending());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        gate.0.notify_one();
+        let response = answer.await.unwrap();
+        assert_eq!(code(&response), Code::DeadlineExceeded);
+        assert_eq!(begin.elapsed(), Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn ops_007_ops_008_a_drain_waits_for_whoever_is_judged_until_its_deadline() {
+        let (gate, admission) = (Arc::new(Slow::default()), Admission::default());
+        let service = layer(&gate, &admission).layer(service_fn(handled));
+        let mut first = Box::pin(service.clone().oneshot(request(None)));
+        let mut second = Box::pin(service.oneshot(request(None)));
+        assert!(poll!(&mut first).is_pending());
+        assert!(poll!(&mut second).is_pending());
+        admission.close();
+        let mut drained = Box::pin(admission.drained());
+        assert!(poll!(&mut drained).is_pending());
+        gate.0.notify_one();
+        assert_eq!(code(&first.await.unwrap()), Code::Ok);
+        assert!(poll!(&mut drained).is_pending());
+        admission.expire();
+        assert_eq!(code(&second.await.unwrap()), Code::Unavailable);
+        drained.await;
     }
 }

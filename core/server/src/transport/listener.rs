@@ -20,6 +20,7 @@ use tower::ServiceExt;
 use super::answers::OwnConnection;
 use super::opening::Opening;
 use super::{Incoming, Stack};
+use crate::subsystem::Connection;
 
 /// Time for a peer to say which protocol it speaks, and to send the head of an HTTP/1.1 request.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,7 +110,9 @@ impl Listener {
         let builder = builder.clone();
         let (close, abort) = (self.close.clone(), self.abort.child_token());
         let own = OwnConnection(abort.clone());
+        let connection = Connection::default();
         let stack = stack.clone().map_request(move |mut request: Incoming| {
+            request.extensions_mut().insert(connection.clone());
             if request.version() < Version::HTTP_2 {
                 request.extensions_mut().insert(own.clone());
             }

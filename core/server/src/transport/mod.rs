@@ -57,6 +57,7 @@ pub(crate) fn stack(
     let gate = gate.map(|gate| gate::GateLayer {
         identifier: calls.identifier().into(),
         gate,
+        admission: admission.clone(),
     });
     let service = ServiceBuilder::new()
         .layer(calls)
