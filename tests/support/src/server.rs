@@ -21,9 +21,10 @@ use uuid::Uuid;
 /// Names the folder of PostgreSQL's programs.
 const PROGRAMS_VARIABLE: &str = "XMTP_POSTGRES_BIN";
 
-/// Settings of every server here. A write-ahead log that is kept lets a standby that was down catch up.
+/// Settings of every server here. A write-ahead log that is kept lets a standby that was down catch up; and it has whole
+/// pages, or one that was killed could not replay what it says of databases that were dropped since.
 const SETTINGS: &str = "-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
-     -c shared_buffers=32MB -c fsync=off -c full_page_writes=off -c wal_keep_size=256MB -c autovacuum=off \
+     -c shared_buffers=32MB -c fsync=off -c wal_keep_size=256MB -c autovacuum=off \
      -c wal_receiver_status_interval=1 -c wal_retrieve_retry_interval=100";
 
 /// Waits for the end of its standard input, which is that of the test's process or of the value here; then the server
