@@ -40,11 +40,15 @@ impl Admission {
         self.admitted.close();
     }
 
-    /// Does what comes before admission. A drain waits for it, and ends it with an error at the drain deadline.
+    /// Does what comes before admission. A drain waits for it, and ends it with an error at the drain deadline. What
+    /// need not wait is done in every state.
     pub(super) async fn before<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         let _token = self.admitted.token();
-        let done = self.expired.run_until_cancelled(work).await;
-        done.ok_or_else(shutting_down)
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.expired.cancelled() => Err(shutting_down()),
+        }
     }
 
     /// Waits until every admitted request has its whole response.

@@ -90,10 +90,11 @@ where
             return Box::pin(response);
         };
         Box::pin(async move {
-            let Ok(response) = timeout_at(deadline, response).await else {
-                return Ok(exceeded().into_http());
+            let response = match within(Some(deadline), response).await {
+                Ok(response) => response?,
+                Err(exceeded) => return Ok(exceeded.into_http()),
             };
-            Ok(response?.map(|body| {
+            Ok(response.map(|body| {
                 Body::new(Timed {
                     body: Some(body),
                     deadline: sleep_until(deadline),

@@ -202,7 +202,7 @@ mod tests {
             .service_fn(never);
         let mut answer = Box::pin(service.oneshot(request(Some("5S"))));
         assert!(poll!(&mut answer).is_pending());
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::advance(Duration::from_secs(3)).await;
         gate.0.notify_one();
         let response = answer.await.unwrap();
         assert_eq!(code(&response), Code::DeadlineExceeded);
@@ -214,7 +214,7 @@ mod tests {
         let (gate, admission) = (Arc::new(Slow::default()), Admission::default());
         let service = layer(&gate, &admission).layer(service_fn(handled));
         let mut first = Box::pin(service.clone().oneshot(request(None)));
-        let mut second = Box::pin(service.oneshot(request(None)));
+        let mut second = Box::pin(service.clone().oneshot(request(None)));
         assert!(poll!(&mut first).is_pending());
         assert!(poll!(&mut second).is_pending());
         admission.close();
@@ -226,5 +226,9 @@ mod tests {
         admission.expire();
         assert_eq!(code(&second.await.unwrap()), Code::Unavailable);
         drained.await;
+        // Who need not wait is judged even now.
+        gate.0.notify_one();
+        let third = service.oneshot(request(None)).await;
+        assert_eq!(code(&third.unwrap()), Code::Ok);
     }
 }
